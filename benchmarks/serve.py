@@ -33,7 +33,7 @@ from pta.measure.provenance import hardware
 from pta.serve.journal.journal import Journal
 from pta.serve.journal.rows import NewRequest
 from pta.serve.streams.answering import answer, rounded, score
-from pta.serve.streams.served import Served, rule_of
+from pta.serve.streams.served_model import ServedModel, rule_of
 from pta.serve.streams.service import Service
 
 CLASSES, DIM, VARIETY = 1000, 512, 512
@@ -171,7 +171,7 @@ class Benchmark:
             server.kill()
         for snapshot in server.data.rglob("*.safetensors"):
             snapshot.unlink()
-        served, empty = Served(self.classifier), self.folder / f"empty-{clients}"
+        served, empty = ServedModel(self.classifier), self.folder / f"empty-{clients}"
         nothing, everything = (
             _recovery(served, data, samples) for data, samples in ((empty, 0), (server.data, learned))
         )
@@ -207,7 +207,7 @@ def _cpu_ms(call: Callable[[Any], object], inputs: Sequence[Any]) -> float:
     return round(1000 * (time.process_time() - began) / len(inputs), 3)
 
 
-def _recovery(served: Served, data: Path, samples: int) -> tuple[float, float]:
+def _recovery(served: ServedModel, data: Path, samples: int) -> tuple[float, float]:
     """The seconds and the processor time until a service of a data folder is ready."""
     began = time.perf_counter(), time.process_time()
     service = Service.open(served, data)

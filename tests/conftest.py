@@ -105,11 +105,11 @@ def served():
 
     from pta.data.prompts import build_classifier, load_templates
     from pta.models import load_encoder
-    from pta.serve.streams.served import Served
+    from pta.serve.streams.served_model import ServedModel
 
     encoder = load_encoder("embedded", device="cpu")
     classifier = build_classifier(encoder, FASHION.class_names, load_templates("clip", encoder.modality.prompts))
-    return Served(classifier, encoder=encoder)
+    return ServedModel(classifier, encoder=encoder)
 
 
 @pytest.fixture(scope="session")

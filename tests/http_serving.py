@@ -16,11 +16,11 @@ import uvicorn
 from processes import PATIENCE, wait_until
 
 from pta.data.features import load_features
-from pta.serve.bytes_tensor import join_elements
 from pta.serve.http.app import create_app
-from pta.serve.http.http_settings import HttpSettings
+from pta.serve.http.security import HttpSettings
 from pta.serve.http.server import configured, listen
-from pta.serve.streams.served import Served, ServiceSettings
+from pta.serve.requests import join_elements
+from pta.serve.streams.served_model import ServedModel, ServiceSettings
 from pta.serve.streams.service import Service
 
 TOKEN = "correct-horse-battery"
@@ -120,7 +120,7 @@ def pictures(*contents):
 @contextmanager
 def serving(file, folder, http=None, **settings):
     """A service of a feature file in this process."""
-    served = Served(load_features(file).classifier)
+    served = ServedModel(load_features(file).classifier)
     with Service.open(served, folder, ServiceSettings(**settings)) as service, listen("127.0.0.1", 0) as listening:
         app = create_app(service, HttpSettings(TOKEN, log="json", **(http or {})))
         server = uvicorn.Server(configured(app))

@@ -13,7 +13,7 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.serve.journal.journal import Journal
 from pta.serve.requests import Learn, Request
 from pta.serve.streams.answering import samples_from
-from pta.serve.streams.served import Served, ServiceSettings
+from pta.serve.streams.served_model import ServedModel, ServiceSettings
 from pta.serve.streams.service import Service
 from pta.serve.streams.stage import one_thread
 
@@ -24,7 +24,7 @@ CLASSIFIER = ZeroShotClassifier(anchors, [f"class {number}" for number in range(
 
 def open_service(folder: Path | None, method: str = "pta", parameters: Any = None, **settings: Any) -> Service:
     """A service of features."""
-    served = Served(CLASSIFIER, method, parameters or {})
+    served = ServedModel(CLASSIFIER, method, parameters or {})
     return Service.open(served, folder, ServiceSettings(**settings))
 
 

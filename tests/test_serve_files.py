@@ -15,9 +15,9 @@ from serving import CLASSIFIER, ask, features, in_threads, open_service, same_bi
 from pta import ZeroShotClassifier, load_adapter
 from pta.errors import PtaError
 from pta.serve.journal.backup import back_up
-from pta.serve.refusals import Refused
+from pta.serve.requests import Refused
 from pta.serve.streams.answering import rounded
-from pta.serve.streams.served import Served
+from pta.serve.streams.served_model import ServedModel
 from pta.serve.streams.service import Service
 
 
@@ -41,11 +41,11 @@ def test_rewinding_beside_a_stream_that_learns_gives_the_state_of_a_restart(tmp_
         clients.start()
         learned.wait()
         for operation in (
-            lambda: service.rewind("default", to_sequence=15),
-            lambda: service.unlearn("default", "camera 1"),
-            lambda: service.undo("default"),
-            lambda: service.undo("default"),
-            lambda: service.unlearn("default", "camera 2"),
+            lambda: service.operate("default", "rewind", sequence=15),
+            lambda: service.operate("default", "unlearn", source="camera 1"),
+            lambda: service.operate("default", "undo"),
+            lambda: service.operate("default", "undo"),
+            lambda: service.operate("default", "unlearn", source="camera 2"),
         ):
             operation()
         stop.set()
@@ -90,9 +90,9 @@ def test_without_the_rows_before_a_damaged_snapshot_the_service_does_not_start(t
         service._saving.thread.submit(lambda: None).result()
         dropped = service.summary("default")["oldest"]["sequence"]
         assert dropped
-        assert "oldest moment" in str(refused(409, service.rewind, "default", to_sequence=dropped - 1))
-        refused(409, service.rewind, "default", to_time=1.0)
-        assert service.rewind("default", to_sequence=dropped)["sequence"]
+        assert "oldest moment" in str(refused(409, service.operate, "default", "rewind", sequence=dropped - 1))
+        refused(409, service.operate, "default", "rewind", time=1.0)
+        assert service.operate("default", "rewind", sequence=dropped)["sequence"]
         live = state_of(service)
     with open_service(tmp_path) as service:
         assert same_bits(live, state_of(service))
@@ -105,14 +105,14 @@ def test_without_the_rows_before_a_damaged_snapshot_the_service_does_not_start(t
 def test_a_stream_without_rows_does_not_keep_others_from_making_room(tmp_path):
     with open_service(tmp_path, snapshot_samples=5, journal_max=1) as service:
         ask(service, 1, source="street")
-        erased = service.unlearn("default", "street", erase=True)["sequence"]
+        erased = service.operate("default", "unlearn", source="street", erase=True)["sequence"]
         service.create("another")
         for seed in range(12):
             ask(service, seed, stream="another")
         service._saving.thread.submit(lambda: None).result()
         assert service.summary("default")["oldest"]["sequence"] == erased
         assert service.summary("another")["oldest"]["sequence"] > 0
-        refused(409, service.rewind, "default", to_time=1.0)
+        refused(409, service.operate, "default", "rewind", time=1.0)
 
 
 def test_a_backup_is_a_data_folder(tmp_path):
@@ -120,7 +120,7 @@ def test_a_backup_is_a_data_folder(tmp_path):
         for seed in range(12):
             ask(service, seed)
         service.create("another")
-        service.import_("another", service.export("default"))
+        service.operate("another", "import", content=service.export("default"))
         service._saving.thread.submit(lambda: None).result()
         assert service.summary("default")["oldest"]["sequence"] > 0
         back_up(service._journal.path.parent, tmp_path / "copy")
@@ -129,7 +129,7 @@ def test_a_backup_is_a_data_folder(tmp_path):
         assert all(same_bits(state, state_of(copy, name)) for name, state in live.items())
     names = [*CLASSIFIER.class_names[:-1], "another"]
     with pytest.raises(PtaError, match="belongs to another service"):
-        Service.open(Served(ZeroShotClassifier(CLASSIFIER.anchors, names, CLASSIFIER.scale)), tmp_path / "copy")
+        Service.open(ServedModel(ZeroShotClassifier(CLASSIFIER.anchors, names, CLASSIFIER.scale)), tmp_path / "copy")
 
 
 def test_after_a_repair_the_state_is_that_of_the_rows_that_are_left(tmp_path):
@@ -155,7 +155,7 @@ def test_a_stream_deleted_by_a_killed_process_does_not_come_back(tmp_path, monke
         ask(service, 1, stream="street", count=4)
     with monkeypatch.context() as killed, open_service(tmp_path) as service:
         killed.setattr("pta.serve.streams.stream_set.shutil.rmtree", lambda *_, **__: None)
-        service.delete("street")
+        service.operate("street", "delete")
     for _ in range(2):
         with open_service(tmp_path) as service:
             service.create("street")
@@ -183,15 +183,15 @@ def test_erased_samples_are_in_no_file_and_cannot_come_back(tmp_path):
         for seed in range(9):
             ask(service, seed, source="street" if seed % 2 else "kitchen", count=2)
         assert held_anywhere(tmp_path, features(3, 2))
-        assert service.unlearn("default", "street", erase=True)["samples"] == 8
-        refused(409, service.undo, "default")
+        assert service.operate("default", "unlearn", source="street", erase=True)["samples"] == 8
+        refused(409, service.operate, "default", "undo")
         live = state_of(service)
         assert not held_anywhere(tmp_path, np.concatenate([features(seed, 2) for seed in (1, 3, 5, 7)]))
         assert held_anywhere(tmp_path, features(2, 2))
     with open_service(tmp_path) as service:
         assert same_bits(live, state_of(service))
         assert service.summary("default")["sources"] == [{"source": "kitchen", "samples": 10}]
-        service.delete("default")
+        service.operate("default", "delete")
         assert not held_anywhere(tmp_path, features(2, 2))
         assert not snapshots(tmp_path)
 
@@ -205,15 +205,15 @@ def test_an_exported_state_loads_and_an_import_can_be_undone(tmp_path):
         file = tmp_path / "state.safetensors"
         file.write_bytes(service.export("default"))
         assert same_bits(load_adapter(file, CLASSIFIER).state(), mine)
-        other.import_("default", file.read_bytes())
+        other.operate("default", "import", content=file.read_bytes())
         assert same_bits(state_of(other), mine)
         ask(other, 51)
         after = state_of(other)
     with open_service(tmp_path / "other") as other:
         assert same_bits(state_of(other), after)
-        other.rewind("default", to_sequence=1)
+        other.operate("default", "rewind", sequence=1)
         assert same_bits(state_of(other), theirs)
-        other.undo("default")
+        other.operate("default", "undo")
         assert same_bits(state_of(other), after)
 
 
@@ -223,7 +223,7 @@ def test_a_state_of_another_rule_is_refused_before_anything_is_written(tmp_path)
     with open_service(tmp_path / "other") as other:
         before = other.version("default")
         for bad in (content, content[:100], b"no state"):
-            refused(422, other.import_, "default", bad)
+            refused(422, other.operate, "default", "import", content=bad)
         assert other.version("default") == before
         assert not list((tmp_path / "other").glob("streams/*/imports/*"))
 
@@ -233,10 +233,10 @@ def test_a_folder_of_another_classifier_or_rule_is_refused_in_one_line(tmp_path)
     names = [*CLASSIFIER.class_names[:-1], "another"]
     turned = torch.roll(CLASSIFIER.anchors, 1, dims=1)
     for served in (
-        Served(CLASSIFIER, parameters={"h": 3.0}),
-        Served(CLASSIFIER, "tda"),
-        Served(ZeroShotClassifier(CLASSIFIER.anchors, names, CLASSIFIER.scale)),
-        Served(ZeroShotClassifier(turned, CLASSIFIER.class_names, CLASSIFIER.scale)),
+        ServedModel(CLASSIFIER, parameters={"h": 3.0}),
+        ServedModel(CLASSIFIER, "tda"),
+        ServedModel(ZeroShotClassifier(CLASSIFIER.anchors, names, CLASSIFIER.scale)),
+        ServedModel(ZeroShotClassifier(turned, CLASSIFIER.class_names, CLASSIFIER.scale)),
     ):
         with pytest.raises(PtaError) as refusal:
             Service.open(served, tmp_path)

@@ -8,7 +8,7 @@ from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pta.serve.journal.rows import Operation
+from pta.serve.journal.rows import OperationRow
 from pta.serve.streams.history import History
 
 SOURCES = ("door", "yard", None)
@@ -57,7 +57,7 @@ class Model:
 
 
 def history(model):
-    return History.of(Operation(n, float(n), kind, argument) for n, kind, argument in model.log if kind != "sample")
+    return History.of(OperationRow(n, float(n), kind, argument) for n, kind, argument in model.log if kind != "sample")
 
 
 def learned(history, model):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from serving import CLASSES, CLASSIFIER, ask, features, open_service, state_of
 
 from pta import create_adapter
-from pta.serve.refusals import Refused
+from pta.serve.requests import Refused
 from pta.serve.streams.answering import rounded, samples_from
 
 SOURCES = st.sampled_from(["kitchen", "street", None])
@@ -23,6 +23,13 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("reset"), st.none() | st.lists(st.integers(0, CLASSES - 1), min_size=1, max_size=2)),
     st.tuples(st.sampled_from(["undo", "freeze", "thaw", "restart"])),
 )
+
+
+def named(kind, argument=None):
+    """The argument of an operation, as the service takes it."""
+    if kind == "reset" and argument is not None:
+        return {"classes": [CLASSIFIER.class_names[number] for number in argument]}
+    return {"source": argument} if kind == "unlearn" else {}
 
 
 class ListModel:
@@ -97,14 +104,14 @@ def test_any_sequence_of_operations_equals_a_list_that_is_replayed(operations):
                     service = open_service(Path(folder), snapshot_samples=4)
                 elif kind == "rewind":
                     to = min(arguments[0], model.last)
-                    service.rewind("default", to_sequence=to)
+                    service.operate("default", "rewind", sequence=to)
                     model.operate("rewind", to)
                 elif model.allows(kind, *arguments):
-                    getattr(service, kind)("default", *arguments)
+                    service.operate("default", kind, **named(kind, *arguments))
                     model.operate(kind, *arguments)
                 else:
                     with pytest.raises(Refused):
-                        getattr(service, kind)("default", *arguments)
+                        service.operate("default", kind, **named(kind, *arguments))
             expected = model.state()
             for name, tensor in state_of(service).items():
                 torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-6)

@@ -221,7 +221,7 @@ def test_a_route_refuses_what_it_cannot_do(server, method, path, body, status):
 
 
 def test_a_stream_that_is_full_or_frozen_refuses_to_learn_only_if_it_must(server):
-    server.service.freeze("default")
+    server.service.operate("default", "freeze")
     try:
         before = server.state()
         answer = server.infer(good(server), parameters={"learn": True})
@@ -231,11 +231,11 @@ def test_a_stream_that_is_full_or_frozen_refuses_to_learn_only_if_it_must(server
         assert (told["learned"], "frozen" in told["reason"]) == (False, True)
         assert server.state() == before
     finally:
-        server.service.thaw("default")
+        server.service.operate("default", "thaw")
 
 
 def test_a_disk_that_fails_is_no_mistake_of_the_client(server, monkeypatch):
-    monkeypatch.setattr(server.service._journal, "read_only", "disk full")
+    monkeypatch.setattr(server.service._journal._database, "read_only", "disk full")
     before = server.state()
     for answer in (
         server.ask("PUT", "/streams/later"),

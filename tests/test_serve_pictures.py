@@ -6,14 +6,13 @@ import torch
 from photos import FASHION, encoded
 from PIL import Image
 
-from pta import Classifier, ZeroShotClassifier
+from pta import Classifier
 from pta.door.limits import Limits
-from pta.serve.refusals import Refused
-from pta.serve.requests import Request
+from pta.serve.requests import Refused, Request
 from pta.serve.streams import picture_encoder
-from pta.serve.streams.served import Served, ServiceSettings
+from pta.serve.streams.answering import StreamState
+from pta.serve.streams.served_model import ServiceSettings
 from pta.serve.streams.service import Service
-from pta.serve.streams.stream_state import StreamState
 
 
 def png(picture):
@@ -58,13 +57,6 @@ def test_answers_to_pictures_are_those_of_a_classifier(service):
     np.testing.assert_allclose(reply.zero_shot_probabilities, expected, atol=5e-3)  # features are rounded to float16
 
 
-def test_a_service_of_features_refuses_pictures():
-    classifier = ZeroShotClassifier(torch.eye(3), ["a", "b", "c"])
-    with Service.open(Served(classifier), None) as service, pytest.raises(Refused) as refusal:
-        submit(service, b"a picture")
-    assert refusal.value.status == 422
-
-
 @pytest.fixture
 def three_threads():
     before = torch.get_num_threads()
@@ -91,7 +83,7 @@ def test_learning_and_replaying_use_one_thread_and_encoding_uses_all(served, tmp
     with Service.open(served, tmp_path) as service:
         assert submit(service, png(FASHION.images[0])).result().learned
         assert used == {"encode_prepared": 3, "learn": 1}
-        service.rewind("default", to_sequence=1)
+        service.operate("default", "rewind", sequence=1)
         assert used.pop("learn_again") == 1
         service._saving.save = lambda stream: None
     with Service.open(served, tmp_path):

@@ -12,10 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pta.serve.http.protocol import OUTPUTS, metadata, read_request, write_reply
-from pta.serve.refusals import Refused
-from pta.serve.requests import Reply
-from pta.serve.result import read_result
-from pta.serve.streams.served import Shape
+from pta.serve.requests import Refused, Reply, read_result
+from pta.serve.streams.served_model import Shape
 
 SHAPE = Shape(dim=3, class_names=("cat", "dog"), name="pta", method="pta", takes_pictures=True, batch=4, durable=True)
 ROWS = np.array([[1, 2, 3], [4, 5, 6.5]])
@@ -90,7 +88,7 @@ def test_parameters_reach_the_service():
         *("door", "false", "cam 1"),
         *(2, True, "x"),
     )
-    assert wanted.binary == {"logits": False, "top_label": False}
+    assert wanted == {"logits": False, "top_label": False}
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,10 @@ from serving import CLASSIFIER, ask, features, in_threads, open_service, replaye
 
 from pta import create_adapter, list_adapters
 from pta.errors import InvalidParameter, MachineFailure
-from pta.serve.refusals import Refused
-from pta.serve.streams.answering import rounded, score
+from pta.serve.requests import Refused
+from pta.serve.streams.answering import StreamState, rounded, score
 from pta.serve.streams.past import Past
-from pta.serve.streams.served import Served
-from pta.serve.streams.stream_state import StreamState
+from pta.serve.streams.served_model import ServedModel
 
 
 def refused(status, call, *arguments, **named):
@@ -65,7 +64,7 @@ def test_a_stream_goes_on_after_a_restart_with_the_bits_of_one_that_was_never_st
 def served_methods():
     for name in list_adapters():
         try:
-            Served(CLASSIFIER, name)
+            ServedModel(CLASSIFIER, name)
             yield name
         except InvalidParameter:
             pass
@@ -79,8 +78,8 @@ def test_unlearning_a_source_equals_the_stream_that_never_had_it(tmp_path, metho
             ask(service, seed, source=source, count=1 + seed % 2)
             if source == "kitchen":
                 ask(without, seed, source=source, count=1 + seed % 2)
-        assert service.unlearn("default", "street", dry_run=True)["samples"] == 12
-        service.unlearn("default", "street")
+        assert service.operate("default", "unlearn", source="street", dry_run=True)["samples"] == 12
+        service.operate("default", "unlearn", source="street")
         expected = state_of(without)
         for name, tensor in state_of(service).items():
             torch.testing.assert_close(tensor, expected[name], rtol=1e-5, atol=1e-5)
@@ -89,7 +88,7 @@ def test_unlearning_a_source_equals_the_stream_that_never_had_it(tmp_path, metho
 @pytest.mark.parametrize(("method", "why"), [("transclip", "whole stream"), ("zero", "views"), ("tpt", "tower")])
 def test_a_method_that_needs_more_than_features_is_refused_with_the_reason(method, why):
     with pytest.raises(InvalidParameter, match=why):
-        Served(CLASSIFIER, method)
+        ServedModel(CLASSIFIER, method)
 
 
 def test_an_id_is_learned_once_however_often_and_however_concurrently_it_is_sent(tmp_path):
@@ -131,7 +130,7 @@ def test_a_commit_that_fails_changes_nothing_and_ends_learning_until_a_restart(t
         before = state_of(service)
 
         def fail(*_):
-            service._journal.read_only = "disk full"
+            service._journal._database.read_only = "disk full"
             raise MachineFailure("disk full")
 
         monkeypatch.setattr(service._journal, "commit", fail)
@@ -150,13 +149,13 @@ def test_frozen_streams_and_full_quotas_answer_without_learning(tmp_path):
         assert ask(service, 1, count=3, learn="try").learned
         assert "per minute" in ask(service, 2, learn="try").reason
         assert refused(429, ask, service, 2).retry_after
-        service.freeze("default")
+        service.operate("default", "freeze")
         assert "frozen" in ask(service, 2, learn="try").reason
         refused(409, ask, service, 2)
         assert service.streams()[0]["position"] == 3
     with open_service(tmp_path) as service:
         refused(409, ask, service, 2)
-        service.thaw("default")
+        service.operate("default", "thaw")
         assert ask(service, 2).learned
 
 
@@ -182,9 +181,9 @@ def test_an_operation_that_is_under_way_is_finished_before_the_end_and_no_other_
 
     monkeypatch.setattr(Past, "state_at", wait)
     with ThreadPoolExecutor(3) as threads:
-        under_way = threads.submit(service.unlearn, "default", "street")
+        under_way = threads.submit(service.operate, "default", "unlearn", source="street")
         begun.wait()
-        later = threads.submit(service.freeze, "default")
+        later = threads.submit(service.operate, "default", "freeze")
         service.drain(0)
         end = threads.submit(service.close)
         go_on.set()
@@ -209,7 +208,7 @@ def test_a_stream_that_cannot_learn_does_not_keep_others_from_it(tmp_path, monke
 
         monkeypatch.setattr(StreamState, "learn", fail)
         for stream in ("default", "other"):
-            _, job = service._admission.admit(request(1, stream=stream))
+            _, job = service._pending.admit(request(1, stream=stream))
             job.scored = score(rounded(job.request.features), CLASSIFIER, None)
             jobs.append(job)
         service._pipeline._write_group(jobs)
@@ -230,7 +229,7 @@ def test_streams_are_apart_and_made_by_name_or_on_first_use(tmp_path):
         service.create("garden")
         ask(service, 2, stream="garden", count=2)
         assert {one["name"]: one["position"] for one in service.streams()} == {"default": 0, "street": 1, "garden": 2}
-        service.delete("street")
+        service.operate("street", "delete")
         refused(404, service.summary, "street")
     with open_service(tmp_path) as service:
         assert {one["name"]: one["position"] for one in service.streams()} == {"default": 0, "garden": 2}
@@ -240,8 +239,8 @@ def test_without_a_journal_samples_are_learned_and_nothing_can_be_rewound():
     with open_service(None) as service:
         assert not service.shape.durable
         assert ask(service, 1, count=2).sequences.tolist() == [1, 2]
-        refused(409, service.rewind, "default", to_sequence=1)
-        assert service.reset("default")["samples"] == 2
+        refused(409, service.operate, "default", "rewind", sequence=1)
+        assert service.operate("default", "reset")["samples"] == 2
         assert service.streams()[0]["position"] == 0
 
 

@@ -14,7 +14,7 @@ from serving import CLASSIFIER
 from pta.errors import UnreadableFile
 from pta.serve.journal.check import check_folder
 from pta.serve.journal.journal import Journal
-from pta.serve.streams.served import Served
+from pta.serve.streams.served_model import ServedModel
 
 LOG = f"{FILE}-wal"
 FRAME, HEADER = 24 + 16384, 32
@@ -66,7 +66,7 @@ def snapshots(folder, pattern="streams/*/snapshots/*.safetensors"):
 
 
 def opened(folder, **given):
-    return Journal.open(folder, Served(CLASSIFIER).identity, **given)
+    return Journal.open(folder, ServedModel(CLASSIFIER).identity, **given)
 
 
 def bytes_of(folder):

@@ -21,10 +21,10 @@ from pta.serve.journal import chain as journal_chain
 from pta.serve.journal.backup import back_up
 from pta.serve.journal.check import check_folder
 from pta.serve.journal.journal import Journal
-from pta.serve.journal.tail import Witnesses
-from pta.serve.refusals import Refused
+from pta.serve.journal.loss import Witnesses
+from pta.serve.requests import Refused
 from pta.serve.streams.past import Past
-from pta.serve.streams.served import Served
+from pta.serve.streams.served_model import ServedModel
 from pta.serve.streams.service import Service
 
 
@@ -38,7 +38,7 @@ def test_a_flipped_bit_in_an_import_is_never_replayed_into_another_state(tmp_pat
     with open_service(tmp_path / "data") as service:
         for seed in range(6):
             ask(service, seed)
-        service.import_("default", service.export("default"))
+        service.operate("default", "import", content=service.export("default"))
         ask(service, 7)
         live = state_of(service)
     for path in tmp_path.glob("data/streams/*/snapshots/*"):
@@ -104,7 +104,9 @@ def test_a_stream_whose_row_cannot_be_written_leaves_no_folder(tmp_path, monkeyp
 
         def full(*arguments):
             assert Past(*arguments).folder.exists()
-            service._journal._writer.execute("SELECT no_such_function()")  # as a full disk would end the transaction
+            service._journal._database.writer.execute(
+                "SELECT no_such_function()"
+            )  # as a full disk would end the transaction
 
         with monkeypatch.context() as context:
             context.setattr("pta.serve.streams.stream_set.Past", full)
@@ -119,11 +121,11 @@ def test_a_stream_whose_row_cannot_be_written_leaves_no_folder(tmp_path, monkeyp
 def test_the_default_stream_is_there_again_although_bytes_of_the_deleted_one_are_left(tmp_path):
     with open_service(tmp_path) as service, closing(sqlite3.connect(tmp_path / "journal.sqlite")) as reader:
         ask(service, 1)
-        service._journal._writer.execute("PRAGMA busy_timeout = 0")
+        service._journal._database.writer.execute("PRAGMA busy_timeout = 0")
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM samples").fetchall()
         with pytest.raises(FileInUse, match="another process reads"):
-            service.delete("default")
+            service.operate("default", "delete")
         assert [one["position"] for one in service.streams()] == [0]
         assert ask(service, 2).learned
 
@@ -131,7 +133,8 @@ def test_the_default_stream_is_there_again_although_bytes_of_the_deleted_one_are
 @pytest.mark.parametrize("name", [".", ".."])
 def test_no_stream_is_called_as_a_folder_or_the_one_above(tmp_path, name):
     with open_service(tmp_path, auto_create=5) as service:
-        for call in (service.create, service.delete, lambda name: ask(service, 1, stream=name)):
+        calls = service.create, lambda name: service.operate(name, "delete"), lambda name: ask(service, 1, stream=name)
+        for call in calls:
             with pytest.raises(Refused, match=r"is not \. or \.\.") as refusal:
                 call(name)
             assert refusal.value.status == 422
@@ -144,7 +147,7 @@ def moved(noise):
     random_numbers = torch.Generator().manual_seed(3)
     anchors = CLASSIFIER.anchors + noise * torch.randn(CLASSIFIER.anchors.shape, generator=random_numbers)
     anchors = torch.nn.functional.normalize(anchors, dim=1)
-    return Served(ZeroShotClassifier(anchors, CLASSIFIER.class_names, CLASSIFIER.scale))
+    return ServedModel(ZeroShotClassifier(anchors, CLASSIFIER.class_names, CLASSIFIER.scale))
 
 
 def test_anchors_that_differ_by_more_than_rounding_are_refused(tmp_path):
@@ -167,7 +170,7 @@ def test_only_the_owner_can_read_what_a_service_keeps(tmp_path):
         for seed in range(8):
             ask(service, seed)
         service.create("another")
-        service.import_("another", service.export("default"))
+        service.operate("another", "import", content=service.export("default"))
         service._saving.thread.submit(lambda: None).result()
         assert {"journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm"} <= {
             path.name for path in folder.iterdir()
@@ -246,8 +249,8 @@ def test_an_older_journal_opens_and_goes_on_with_a_chain(tmp_path):
             assert check_folder(service._journal.path.parent) == []
     with open_service(folder) as service:
         assert ask(service, 50).sequences.tolist() == [14]
-        service.unlearn("another", "camera", erase=True)
-        service.delete("expected")
+        service.operate("another", "unlearn", source="camera", erase=True)
+        service.operate("expected", "delete")
         assert check_folder(service._journal.path.parent) == []
     (tmp_path / "lost" / "journal.sqlite-wal").unlink()
     with pytest.raises(UnreadableFile, match="rows are lost"):
@@ -262,7 +265,7 @@ def test_an_older_journal_opens_and_goes_on_with_a_chain(tmp_path):
 def test_an_older_journal_that_is_killed_while_it_gets_its_chain_is_as_it_was(tmp_path):
     with tarfile.open(Path(__file__).with_name("format-1.tar.gz")) as archive:
         archive.extractall(tmp_path, filter="data")
-    identity = Served(CLASSIFIER).identity
+    identity = ServedModel(CLASSIFIER).identity
 
     def open_until_killed():
         journal_chain.last_link = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
@@ -322,7 +325,7 @@ def test_an_erasure_removes_what_repairs_have_left_and_nothing_else(tmp_path):
         for path in (*left, *mine):
             path.write_text("rows")
         (folder := tmp_path / "journal.sqlite.damaged-3").mkdir()
-        service.unlearn("default", "camera", erase=True)
+        service.operate("default", "unlearn", source="camera", erase=True)
         assert ask(service, 2).learned  # it is not read-only
     assert not any(path.exists() for path in left)
     assert all(path.exists() for path in (*mine, folder))

@@ -10,9 +10,8 @@ from processes import PATIENCE
 from serving import same_bits, state_of
 
 from pta.run.feed.batches import default_workers
-from pta.serve.refusals import Refused
-from pta.serve.requests import Request
-from pta.serve.streams.served import ServiceSettings
+from pta.serve.requests import Refused, Request
+from pta.serve.streams.served_model import ServiceSettings
 from pta.serve.streams.service import Service
 
 SMALL = [encoded(Image.fromarray(picture), "PNG") for picture in FASHION.images[:12]]
@@ -74,8 +73,8 @@ def test_256_pictures_of_88_million_pixels_are_refused_at_once(served):
 def test_features_pass_pictures_that_are_being_decoded(service, decoding):
     slow = submit(service, tuple(SMALL))
     assert submit(service, features=random_features(service)).result(PATIENCE).sequences.tolist() == [1]
-    assert service.freeze("default")["sequence"] == 2
-    assert service.thaw("default")["sequence"] == 3
+    assert service.operate("default", "freeze")["sequence"] == 2
+    assert service.operate("default", "thaw")["sequence"] == 3
     assert not slow.done()
     decoding.go_on.set()
     assert slow.result(PATIENCE).sequences.tolist() == [*range(4, 16)]
@@ -116,7 +115,7 @@ def test_a_failure_inside_concerns_the_requests_that_it_met(service, decoding, m
         raise RuntimeError("no memory")
 
     decoding.go_on.set()
-    monkeypatch.setattr(service._pipeline._pictures, "_features", fail)
+    monkeypatch.setattr(service._pipeline._pictures, "_encode", fail)
     with pytest.raises(RuntimeError, match="no memory"):
         submit(service, tuple(SMALL)).result(PATIENCE)
     monkeypatch.undo()

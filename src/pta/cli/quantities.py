@@ -1,6 +1,7 @@
-"""Sizes and durations as options give them: 32M, 10G, 30s, 2m."""
+"""Sizes, durations and moments as options give them: 32M, 10G, 30s, 2026-05-01T12:00:00."""
 
 import re
+from datetime import datetime
 
 import typer
 
@@ -30,3 +31,17 @@ def parse_duration(given: object) -> float:
     if match is None:
         raise typer.BadParameter(f"{given} is no duration; write 30s, 2m or 1h")
     return float(match[1]) * _SECONDS[match[2]]
+
+
+def parse_moment(given: object) -> float:
+    """Seconds since 1970 of a moment, in local time unless it names another zone.
+
+    >>> parse_moment("2026-05-01T12:00:00+00:00"), parse_moment(5.0)
+    (1777636800.0, 5.0)
+    """
+    if isinstance(given, float):
+        return given
+    try:
+        return datetime.fromisoformat(str(given)).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise typer.BadParameter(f"{given} is not a moment; write it as 2026-05-01T12:00:00") from None

@@ -10,10 +10,13 @@ from rich.table import Table
 
 from pta.cli.messages import say
 from pta.cli.output import plain, print_lines, require_place, tables, write_json
+from pta.cli.quantities import parse_moment
+from pta.cli.signatures import Parameters, with_parameters
 from pta.door.files import read_sample, write_atomically
 from pta.errors import InvalidParameter
 from pta.serve.client import Client
 from pta.serve.http.security import read_token
+from pta.serve.operations import OPERATIONS, Argument, StreamOperation
 
 stream = typer.Typer(
     name="stream",
@@ -70,72 +73,6 @@ def create(name: Name, token_file: TokenFile = None, server: Server = SERVER, js
 
 
 @stream.command()
-def freeze(name: Name, token_file: TokenFile = None, server: Server = SERVER, json: Json = None) -> None:
-    """Let a stream answer and learn nothing."""
-    _operate(name, "freeze", {}, server, token_file, json, yes=True)
-
-
-@stream.command()
-def thaw(name: Name, token_file: TokenFile = None, server: Server = SERVER, json: Json = None) -> None:
-    """Let a stream learn again."""
-    _operate(name, "thaw", {}, server, token_file, json, yes=True)
-
-
-@stream.command()
-def reset(
-    name: Name,
-    token_file: TokenFile = None,
-    class_: Annotated[list[str] | None, typer.Option("--class", help="Only this class; may be repeated.")] = None,
-    server: Server = SERVER,
-    json: Json = None,
-    yes: Yes = False,
-) -> None:
-    """Forget what a stream has learned, or what it has learned about some classes."""
-    _operate(name, "reset", {"classes": class_} if class_ else {}, server, token_file, json, yes)
-
-
-@stream.command()
-def rewind(
-    name: Name,
-    token_file: TokenFile = None,
-    sequence: Annotated[int | None, typer.Option(min=0, help="The last sample that stays.")] = None,
-    to: Annotated[str | None, typer.Option(metavar="TIME", help="A moment, e.g. 2026-05-01T12:00:00.")] = None,
-    server: Server = SERVER,
-    json: Json = None,
-    yes: Yes = False,
-) -> None:
-    """Bring a stream back to a moment."""
-    if (sequence is None) == (to is None):
-        raise InvalidParameter("give either --sequence or --to")
-    moment = {"sequence": sequence} if to is None else {"time": _seconds(to)}
-    _operate(name, "rewind", moment, server, token_file, json, yes)
-
-
-@stream.command()
-def unlearn(
-    name: Name,
-    source: Annotated[str, typer.Option(help="Whose samples.")],
-    token_file: TokenFile = None,
-    erase: Annotated[
-        bool, typer.Option("--erase", help="Also remove them from the files, which cannot be undone.")
-    ] = False,
-    server: Server = SERVER,
-    json: Json = None,
-    yes: Yes = False,
-) -> None:
-    """Make a stream as if the samples of a source had never come."""
-    _operate(name, "unlearn", {"source": source, "erase": erase}, server, token_file, json, yes)
-
-
-@stream.command()
-def undo(
-    name: Name, token_file: TokenFile = None, server: Server = SERVER, json: Json = None, yes: Yes = False
-) -> None:
-    """Undo the last reset, rewind, unlearn or import; samples learned since then stay."""
-    _operate(name, "undo", {}, server, token_file, json, yes)
-
-
-@stream.command()
 def export(
     name: Name,
     out: Annotated[Path, typer.Option(help="A .safetensors file, as --state of pta predict reads it.")],
@@ -149,34 +86,55 @@ def export(
     say(f"wrote the state of {name} to {out}")
 
 
-@stream.command("import")
-def import_(
-    name: Name,
-    file: Annotated[Path, typer.Argument(help="A state that was exported, or that pta predict --state wrote.")],
-    token_file: TokenFile = None,
-    server: Server = SERVER,
-    json: Json = None,
-    yes: Yes = False,
-) -> None:
-    """Let a stream go on from the state in a file."""
-    content = read_sample(file)
-    require_place(json)
-    with _client(server, token_file) as client:
-        if not yes:
-            _confirm("import", name, client.import_state(name, content, dry_run=True)["samples"])
-        _report(client.import_state(name, content), json)
+def _add_command(operation: StreamOperation) -> None:
+    """The command of an operation, with its arguments as options."""
+
+    def operate(
+        name: str, token_file: Path | None, server: str, json: Path | None, yes: bool = False, **given: Any
+    ) -> None:
+        require_place(json)
+        argument = {name: _content(value) for name, value in given.items() if value not in (None, [])}
+        if operation.exactly_one and len(argument) != 1:
+            raise InvalidParameter(f"give either {' or '.join(map(_option, operation.arguments))}")
+        with _client(server, token_file) as client:
+            if operation.confirm and not yes:
+                counted = client.operate(name, operation.name, dry_run=True, **argument)
+                _confirm(operation.name, name, counted["samples"])
+            done = client.operate(name, operation.name, **argument)
+        if write_json(json, done):
+            say(f"{done['operation']} {done['stream']}: {done['samples']:,} samples concerned")
+
+    required = {one.name: (_declared(one), ...) for one in operation.arguments if one.required}
+    optional = {one.name: (_declared(one), None) for one in operation.arguments if not one.required}
+    parameters: Parameters = {"name": (Name, ...), **required, "token_file": (TokenFile, None), **optional}
+    parameters |= {"server": (Server, SERVER), "json": (Json, None)}
+    parameters |= {"yes": (Yes, False)} if operation.confirm else {}
+    stream.command(operation.name, help=operation.summary)(with_parameters(operate, parameters))
 
 
-@stream.command()
-def delete(
-    name: Name, token_file: TokenFile = None, server: Server = SERVER, json: Json = None, yes: Yes = False
-) -> None:
-    """Erase a stream and its files, which cannot be undone."""
-    require_place(json)
-    with _client(server, token_file) as client:
-        if not yes:
-            _confirm("delete", name, client.delete(name, dry_run=True)["samples"])
-        _report(client.delete(name), json)
+def _option(argument: Argument) -> str:
+    return argument.option or f"--{argument.name}"
+
+
+def _declared(argument: Argument) -> Any:
+    """An argument of an operation as one of the command: a file, a moment or a plain value."""
+    if argument.kind is bytes:
+        return Annotated[Path, typer.Argument(metavar="FILE", help=argument.help)]
+    if argument.name == "time":
+        moment = "A moment, e.g. 2026-05-01T12:00:00."
+        return Annotated[
+            float | None, typer.Option(_option(argument), parser=parse_moment, metavar="TIME", help=moment)
+        ]
+    option = typer.Option(_option(argument), help=argument.help, min=argument.bounds.get("ge"))
+    return Annotated[argument.kind if argument.required else argument.kind | None, option]
+
+
+def _content(given: Any) -> Any:
+    return read_sample(given) if isinstance(given, Path) else given
+
+
+for _operation in OPERATIONS.values():
+    _add_command(_operation)
 
 
 def _client(server: str, token_file: Path | None) -> Client:
@@ -188,41 +146,12 @@ def _client(server: str, token_file: Path | None) -> Client:
     return Client(server, read_token(token_file), retries=0)
 
 
-def _operate(
-    name: str,
-    operation: str,
-    argument: dict[str, Any],
-    server: str,
-    token_file: Path | None,
-    json: Path | None,
-    yes: bool,
-) -> None:
-    require_place(json)
-    with _client(server, token_file) as client:
-        if not yes:
-            _confirm(operation, name, client.operate(name, operation, dry_run=True, **argument)["samples"])
-        _report(client.operate(name, operation, **argument), json)
-
-
 def _confirm(operation: str, name: str, samples: int) -> None:
     """Ask whether to go on; nobody to ask is an error."""
     concerned = f"{operation} {name}: {samples:,} samples concerned"
     if sys.stdin is None or not sys.stdin.isatty():
         raise InvalidParameter(f"{concerned}; --yes does it without asking")
     typer.confirm(f"{concerned}. Go on?", abort=True, err=True)
-
-
-def _report(done: dict[str, Any], json: Path | None) -> None:
-    if write_json(json, done):
-        say(f"{done['operation']} {done['stream']}: {done['samples']:,} samples concerned")
-
-
-def _seconds(given: str) -> float:
-    """Seconds since 1970 of a moment, in local time unless it names another zone."""
-    try:
-        return datetime.fromisoformat(given).timestamp()
-    except (ValueError, OverflowError, OSError):
-        raise InvalidParameter(f"--to {given}: expected a moment such as 2026-05-01T12:00:00") from None
 
 
 def _show(found: dict[str, Any]) -> None:

@@ -13,10 +13,9 @@ from urllib.parse import quote, urlsplit
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pta.errors import InvalidParameter, MachineFailure, PtaError
-from pta.serve.bytes_tensor import join_elements
-from pta.serve.refusals import Refused
-from pta.serve.result import Result, read_result
+from pta.errors import InvalidParameter, MachineFailure, PtaError, nearest, shown
+from pta.serve.operations import OPERATIONS
+from pta.serve.requests import Refused, Result, join_elements, read_result
 
 _JSON_LENGTH = "Inference-Header-Content-Length"
 _OUTPUTS = ("label", "zero_shot_label", "probability", "zero_shot_probability", "entropy", "sequence")
@@ -43,7 +42,7 @@ class Client:
     ) -> None:
         parts = urlsplit(server)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InvalidParameter(f"{server} is no address of a service; it begins with http://")
+            raise InvalidParameter(f"{server} is not the address of a service; it begins with http://")
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._connection = kind(parts.hostname, parts.port, timeout=timeout)
         self._server, self._root, self._model = server, parts.path.rstrip("/"), model
@@ -91,25 +90,30 @@ class Client:
         """What is known of a stream."""
         return self._json("GET", _place(stream))
 
-    def delete(self, stream: str, *, dry_run: bool = False) -> dict[str, Any]:
-        """Erase a stream."""
-        return self._json("DELETE", _place(stream, dry_run=dry_run))
-
     def operate(self, stream: str, operation: str, *, dry_run: bool = False, **argument: Any) -> dict[str, Any]:
-        """Freeze, thaw, reset, rewind, unlearn or undo, e.g. `operate("default", "rewind", sequence=1000)`.
+        """Change a stream (`pta.serve.operations` lists how), e.g. `operate("default", "rewind", sequence=1000)`.
 
         With `dry_run` the samples concerned are only counted.
         """
-        body = json.dumps(argument).encode()
-        return self._json("POST", _place(stream, operation, dry_run=dry_run), body)
+        if operation not in OPERATIONS:
+            raise InvalidParameter(f"no operation is called {shown(operation)}; {nearest(operation, OPERATIONS)}")
+        how = OPERATIONS[operation]
+        path = how.path.format(name=quote(stream, safe="")) + ("?dry_run=true" if dry_run else "")
+        if how.takes_file:
+            return self._json(how.method, path, argument["content"], "application/octet-stream")
+        return self._json(how.method, path, json.dumps(argument).encode() if how.arguments else b"")
+
+    def delete(self, stream: str, *, dry_run: bool = False) -> dict[str, Any]:
+        """Erase a stream."""
+        return self.operate(stream, "delete", dry_run=dry_run)
 
     def export_state(self, stream: str = "default") -> bytes:
         """The state as the content of a file that `pta.load_adapter` reads."""
-        return self._ask("GET", _place(stream, "export"))[0]
+        return self._ask("GET", f"{_place(stream)}/export")[0]
 
     def import_state(self, stream: str, content: bytes, *, dry_run: bool = False) -> dict[str, Any]:
         """Go on from an exported state."""
-        return self._json("POST", _place(stream, "import", dry_run=dry_run), content, "application/octet-stream")
+        return self.operate(stream, "import", dry_run=dry_run, content=content)
 
     def close(self) -> None:
         """End the connection."""
@@ -173,9 +177,8 @@ class Client:
             time.sleep(min(wait, _LONGEST_WAIT))
 
 
-def _place(stream: str, operation: str = "", *, dry_run: bool = False) -> str:
-    place = f"/streams/{quote(stream, safe='')}" + (f"/{operation}" if operation else "")
-    return place + ("?dry_run=true" if dry_run else "")
+def _place(stream: str) -> str:
+    return f"/streams/{quote(stream, safe='')}"
 
 
 def _refusal(answer: HTTPResponse, content: bytes) -> Refused:

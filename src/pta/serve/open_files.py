@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import ExitStack
 
 from pta.errors import InvalidParameter
-from pta.serve.refusals import Refused
+from pta.serve.requests import Refused
 
 _BESIDE_CONNECTIONS = 128  # files of a service: journal, snapshots, temporary files, the log
 _FOR_AN_OPERATION = 16

@@ -1,10 +1,14 @@
-"""What the service is asked about samples, and what it answers."""
+"""What the service is asked about samples, what it answers, what it refuses, and the bytes that carry it."""
 
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pta.errors import MachineFailure, UserMistake
 
 _REST = "[A-Za-z0-9._-]"
 NAME = rf"(?:[A-Za-z0-9_-]{_REST}{{0,63}}|\.[A-Za-z0-9_-]{_REST}{{0,62}}|\.\.{_REST}{{1,62}})"
@@ -51,3 +55,81 @@ class Reply:
     top_labels: list[list[str]] | None = None
     top_probabilities: NDArray[Any] | None = None  # B×top
     logits: NDArray[Any] | None = None  # B×C
+
+
+class Refused(UserMistake):
+    """The request changed nothing; the message says what to do. A status of 500 or above is a failure of the service.
+
+    >>> refused = Refused(429, "the queue is full", retry_after=1)
+    >>> refused.status, str(refused), refused.retry_after
+    (429, 'the queue is full', 1)
+    """
+
+    def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
+        super().__init__(message)
+        self.status, self.retry_after = status, retry_after
+        self.exit_code = (UserMistake if status < 500 else MachineFailure).exit_code
+
+
+_DTYPES = {"FP32": "<f4", "INT64": "<i8"}
+
+
+@dataclass(frozen=True)
+class Result:
+    """The answers to B samples."""
+
+    id: str
+    stream: str
+    learned: bool
+    repeated: bool
+    reason: str | None
+    outputs: Mapping[str, NDArray[Any]]  # label, probability, entropy, sequence, …; with B rows
+
+    @property
+    def labels(self) -> list[str]:
+        """The class of every sample."""
+        return self.outputs["label"].tolist()
+
+
+def read_result(content: bytes, length: int | None) -> Result:
+    """The answer in a body whose first `length` bytes are JSON; all of them with None."""
+    answer, outputs, at = json.loads(content[:length]), {}, length or 0
+    for output in answer["outputs"]:
+        size = output.get("parameters", {}).get("binary_data_size")
+        data = output.get("data") if size is None else content[at : at + size]
+        outputs[output["name"]] = _array(data, output["datatype"]).reshape(output["shape"])
+        at += size or 0
+    told = answer["parameters"]
+    return Result(answer["id"], told["stream"], told["learned"], told["repeated"], told.get("reason"), outputs)
+
+
+def _array(data: Any, datatype: str) -> NDArray[Any]:
+    if datatype != "BYTES":
+        return np.frombuffer(data, _DTYPES[datatype]) if isinstance(data, bytes) else np.array(data, _DTYPES[datatype])
+    return np.array([one.decode() for one in split_elements(data)] if isinstance(data, bytes) else data, dtype=object)
+
+
+def join_elements(elements: Iterable[bytes]) -> bytes:
+    """The raw tensor.
+
+    >>> join_elements([b"cat", b""])
+    b'\\x03\\x00\\x00\\x00cat\\x00\\x00\\x00\\x00'
+    """
+    return b"".join(part for one in elements for part in (len(one).to_bytes(4, "little"), one))
+
+
+def split_elements(raw: bytes | memoryview) -> list[bytes]:
+    """Its elements; ValueError where the last one is cut off.
+
+    >>> split_elements(join_elements([b"cat", b""]))
+    [b'cat', b'']
+    """
+    elements: list[bytes] = []
+    at = 0
+    while at < len(raw):
+        start = at + 4
+        at = start + int.from_bytes(raw[at:start], "little")
+        if at > len(raw):
+            raise ValueError(f"element {len(elements)} is longer than what is left")
+        elements.append(bytes(raw[start:at]))
+    return elements

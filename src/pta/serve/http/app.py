@@ -17,22 +17,20 @@ from starlette.exceptions import HTTPException
 from pta import __version__
 from pta.errors import PtaError
 from pta.serve.http import openapi
-from pta.serve.http.access_log import AccessLog
 from pta.serve.http.events import Events
-from pta.serve.http.gate import Gate, as_refused, error_body, error_headers
-from pta.serve.http.http_settings import HttpSettings
-from pta.serve.http.inference import Inference
-from pta.serve.http.metrics import Metrics
-from pta.serve.http.openapi import Login, Operation, Reset, Rewind, Unlearn
+from pta.serve.http.gate import Gate, Inference, as_refused, error_response
+from pta.serve.http.monitoring import AccessLog, Metrics
+from pta.serve.http.openapi import Login, OperationResult, body_of
 from pta.serve.http.protocol import VERSION, metadata
-from pta.serve.http.security import COOKIE, PAGE, Guard
-from pta.serve.refusals import Refused
-from pta.serve.requests import NAME
+from pta.serve.http.security import COOKIE, PAGE, Guard, HttpSettings
+from pta.serve.operations import OPERATIONS, StreamOperation
+from pta.serve.requests import NAME, Refused
 from pta.serve.streams.service import Service
 
 _MEDIA_TYPES = {"html": "text/html; charset=utf-8", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 
 StreamName = Annotated[str, Path(pattern=f"^{NAME}$")]
+Content = Annotated[bytes, Body(media_type="application/octet-stream")]
 DryRun = Annotated[bool, Query(description="Only count the samples concerned.")]
 
 
@@ -60,10 +58,8 @@ def create_app(service: Service, settings: HttpSettings) -> Gate:
     guard = Guard(settings.token, settings.allowed_hosts, open_health=settings.open_health)
     metrics = Metrics(service, per_stream=settings.stream_metrics)
     infer = Inference(service, metrics)
-    app.add_exception_handler(HTTPException, _unknown_route)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(PtaError, _failed)
-    app.add_exception_handler(Exception, _failed)
+    for kind in (HTTPException, RequestValidationError, PtaError, Exception):
+        app.add_exception_handler(kind, _failed)
     _add_protocol(app, service)
     _add_streams(app, service, Events(service, most=max(1, settings.connections // 2)))
     _add_page(app, guard)
@@ -117,48 +113,11 @@ def _add_streams(app: FastAPI, service: Service, events: Events) -> None:
     def show(name: StreamName) -> dict[str, Any]:
         return service.summary(name)
 
-    @app.delete("/streams/{name}", response_model=Operation, summary="Erase a stream")
-    def delete(name: StreamName, dry_run: DryRun = False) -> Any:
-        return service.delete(name, dry_run=dry_run)
-
-    def add_operation(verb: str, operation: Callable[..., Any]) -> None:
-        app.post(f"/streams/{{name}}/{verb}", response_model=Operation, summary=operation.__doc__)(operation)
-
-    def freeze(name: StreamName, dry_run: DryRun = False) -> Any:
-        """Learn nothing more until thawed."""
-        return service.freeze(name, dry_run=dry_run)
-
-    def thaw(name: StreamName, dry_run: DryRun = False) -> Any:
-        """Learn again."""
-        return service.thaw(name, dry_run=dry_run)
-
-    def undo(name: StreamName, dry_run: DryRun = False) -> Any:
-        """Lift the last operation in force."""
-        return service.undo(name, dry_run=dry_run)
-
-    def reset(name: StreamName, body: Reset | None = None, dry_run: DryRun = False) -> Any:
-        """Forget everything, or what was learned about some classes."""
-        return service.reset(name, None if body is None else body.numbers(service.shape), dry_run=dry_run)
-
-    def rewind(name: StreamName, body: Rewind, dry_run: DryRun = False) -> Any:
-        """Go back to a moment."""
-        return service.rewind(name, to_sequence=body.sequence, to_time=body.time, dry_run=dry_run)
-
-    def unlearn(name: StreamName, body: Unlearn, dry_run: DryRun = False) -> Any:
-        """Be as if the samples of a source had never come."""
-        return service.unlearn(name, body.source, erase=body.erase, dry_run=dry_run)
-
-    def import_(
-        name: StreamName,
-        content: Annotated[bytes, Body(media_type="application/octet-stream")],
-        dry_run: DryRun = False,
-    ) -> Any:
-        """Go on from an exported state."""
-        return service.import_(name, content, dry_run=dry_run)
-
-    for operation in (freeze, thaw, undo, reset, rewind, unlearn):
-        add_operation(operation.__name__, operation)
-    add_operation("import", import_)
+    for operation in OPERATIONS.values():
+        summary, route = operation.summary, _operation_route(service, operation)
+        app.add_api_route(
+            operation.path, route, methods=[operation.method], response_model=OperationResult, summary=summary
+        )
 
     @app.get("/streams/{name}/export", response_class=Response, summary="The state as a file")
     def export(name: StreamName) -> Response:
@@ -168,6 +127,30 @@ def _add_streams(app: FastAPI, service: Service, events: Events) -> None:
     @app.get("/streams/{name}/events", response_class=StreamingResponse, summary="Summaries as they change")
     async def watch(name: StreamName, last_event_id: Annotated[str | None, Header()] = None) -> StreamingResponse:
         return events.answer(name, last_event_id)
+
+
+def _operation_route(service: Service, operation: StreamOperation) -> Callable[..., Any]:
+    """What answers a request for an operation."""
+
+    def operate(name: StreamName, dry_run: DryRun = False) -> Any:
+        return service.operate(name, operation.name, dry_run=dry_run)
+
+    def operate_with_file(name: StreamName, content: Content, dry_run: DryRun = False) -> Any:
+        return service.operate(name, operation.name, dry_run=dry_run, content=content)
+
+    route: Callable[..., Any] = operate_with_file if operation.takes_file else operate
+    if operation.arguments and not operation.takes_file:
+        is_optional = not (operation.exactly_one or any(argument.required for argument in operation.arguments))
+        kind: Any = body_of(operation) | None if is_optional else body_of(operation)
+        given: Any = Body(None) if is_optional else Body()
+
+        def operate_with_body(name: StreamName, body: kind = given, dry_run: DryRun = False) -> Any:
+            argument = {} if body is None else body.model_dump(exclude_none=True)
+            return service.operate(name, operation.name, dry_run=dry_run, **argument)
+
+        route = operate_with_body
+    route.__name__ = operation.name  # which the document names it by
+    return route
 
 
 def _add_page(app: FastAPI, guard: Guard) -> None:
@@ -185,7 +168,7 @@ def _add_page(app: FastAPI, guard: Guard) -> None:
     for path, file in PAGE.items():
         add_file(path, file)
 
-    @app.post("/login", status_code=204, summary="Change the token for a cookie")
+    @app.post("/login", status_code=204, summary="Exchange the token for a session cookie")
     async def login(request: Request, body: Login) -> Response:
         if not guard.is_token(body.token):
             raise Refused(401, "this is not the token")
@@ -195,23 +178,12 @@ def _add_page(app: FastAPI, guard: Guard) -> None:
         return answer
 
 
-async def _unknown_route(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    status = 422 if error.status_code == 400 else error.status_code  # 400: a body that is no JSON
-    return _error(request, Refused(status, f"{request.method} {request.url.path}: {error.detail}"))
-
-
-async def _invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"] if part != "body") or "the body"
-    return _error(request, Refused(422, f"{where}: {first['msg']}"))
-
-
 async def _failed(request: Request, error: Exception) -> Response:
-    return _error(request, as_refused(error))
-
-
-def _error(request: Request, refused: Refused) -> Response:
-    body = error_body(refused, request.scope["pta.number"])
-    return Response(body, refused.status, error_headers(refused), media_type="application/json")
+    if isinstance(error, HTTPException):  # of the router
+        status = 422 if error.status_code == 400 else error.status_code  # 400: a body that is not JSON
+        error = Refused(status, f"{request.method} {request.url.path}: {error.detail}")
+    elif isinstance(error, RequestValidationError):
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"] if part != "body") or "the body"
+        error = Refused(422, f"{where}: {first['msg']}")
+    return error_response(as_refused(error), request.scope["pta.number"])

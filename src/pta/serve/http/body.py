@@ -7,7 +7,7 @@ from typing import NamedTuple
 from starlette.types import Receive
 
 from pta.errors import shown
-from pta.serve.refusals import Refused
+from pta.serve.requests import Refused
 
 _ALL_TOGETHER = 256 * 2**20  # bytes
 

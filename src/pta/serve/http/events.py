@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from pta.serve.refusals import Refused
+from pta.serve.requests import Refused
 from pta.serve.streams.service import Service
 
 _SECONDS_BETWEEN = 0.25
@@ -23,7 +23,7 @@ class Events:
     """Summaries for all who watch; each moment of a stream is summarised once.
 
     Args:
-        most: how many may watch at once.
+        most: how many may watch at the same time.
     """
 
     def __init__(self, service: Service, most: int) -> None:

@@ -1,26 +1,61 @@
 """What every request passes: a number, the guard, the limits of its body; on the way back, headers and a log line."""
 
+import asyncio
+from collections.abc import Mapping
 from itertools import count
 from time import perf_counter
-from typing import Any
 
 import orjson
 from fastapi import FastAPI
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from pta.errors import FileInUse, MachineFailure, UserMistake
-from pta.serve.http.access_log import AccessLog
 from pta.serve.http.body import OPERATION, WITHOUT_TOKEN, Bodies, Body, ClientLeft
 from pta.serve.http.connections import Connections
-from pta.serve.http.http_settings import HttpSettings
-from pta.serve.http.inference import Inference
-from pta.serve.http.metrics import Metrics
-from pta.serve.http.security import HEADERS, Guard
+from pta.serve.http.monitoring import AccessLog, Metrics
+from pta.serve.http.protocol import JSON_LENGTH, VERSION, read_request, write_reply
+from pta.serve.http.security import HEADERS, Guard, HttpSettings
 from pta.serve.open_files import is_out_of_files
-from pta.serve.refusals import Refused
+from pta.serve.operations import OPERATIONS
+from pta.serve.requests import Refused
+from pta.serve.streams.service import Service
+
+_LARGE_BODY = 2**18  # bytes that are parsed beside the event loop
+_JSON = (b"content-type", b"application/json")
+_BINARY = (b"content-type", b"application/octet-stream")
+
+
+class Inference:
+    """Answers infer requests whose bodies were read."""
+
+    def __init__(self, service: Service, metrics: Metrics) -> None:
+        self._service, self._metrics, self._shape = service, metrics, service.shape
+        model = f"/v2/models/{self._shape.name}"
+        self.paths = (f"{model}/infer", f"{model}/versions/{VERSION}/infer")
+
+    async def __call__(self, scope: Scope, headers: Mapping[bytes, bytes], body: bytes, send: Send) -> None:
+        """Answer one."""
+        length = headers.get(JSON_LENGTH)
+        if len(body) > _LARGE_BODY:
+            request, wanted = await run_in_threadpool(read_request, body, length, self._shape)
+        else:
+            request, wanted = read_request(body, length, self._shape)
+        del body  # pictures are copies, and both would stay until the answer
+        scope["path_params"] = {"name": request.stream}
+        reply = await asyncio.wrap_future(self._service.submit(request))
+        self._metrics.reply(reply)
+        content, json_length = write_reply(reply, wanted, self._shape.name)
+        kind = [_JSON] if json_length is None else [_BINARY, (JSON_LENGTH, b"%d" % json_length)]
+        start = {"status": 200, "headers": [*kind, (b"content-length", b"%d" % len(content))]}
+        await send({"type": "http.response.start", **start})
+        await send({"type": "http.response.body", "body": content})
+
 
 _JSON = (b"content-type", b"application/json")
 _CLOSE = (b"connection", b"close")
+_FILE_ROUTES = tuple(f"/{operation.name}" for operation in OPERATIONS.values() if operation.takes_file)
 _CLIENT_LEFT = 499  # as nginx logs it; nobody receives it
 
 
@@ -63,7 +98,7 @@ class Gate:
             if has_token:
                 scope["pta.connection"].authorise()
             if path not in self._infer.paths:
-                limit = WITHOUT_TOKEN if not has_token else None if path.endswith("/import") else OPERATION
+                limit = WITHOUT_TOKEN if not has_token else None if path.endswith(_FILE_ROUTES) else OPERATION
                 await self.app(scope, _having_read(await body.read(limit), receive), answer)
             elif scope["method"] == "POST":
                 await self._infer(scope, headers, await body.read(), answer)
@@ -76,16 +111,15 @@ class Gate:
             if refused.status == 500:
                 self._log.failure(number, error)
             if status == 0:
-                await _send_error(answer, refused, number)
+                await error_response(refused, number)(scope, receive, answer)
         finally:
             body.release()
             seconds, stream = perf_counter() - started, scope.get("path_params", {}).get("name")
-            self._metrics.request(self._route(scope, path), status, seconds)
+            # The pattern that a path matched; empty for none, so that clients cannot make up metrics.
+            is_infer = path in self._infer.paths
+            route = self._infer.paths[0] if is_infer else getattr(scope.get("route"), "path", "")
+            self._metrics.request(route, status, seconds)
             self._log.request(number, scope["method"], path, stream, status, seconds)
-
-    def _route(self, scope: Scope, path: str) -> str:
-        """The pattern that a path matched; empty for none, so that clients cannot make up metrics."""
-        return self._infer.paths[0] if path in self._infer.paths else getattr(scope.get("route"), "path", "")
 
 
 def as_refused(error: Exception) -> Refused:
@@ -101,25 +135,13 @@ def as_refused(error: Exception) -> Refused:
     )
 
 
-def error_body(refused: Refused, number: int) -> bytes:
-    """The body of an error, with the number under which the log has the request."""
-    return orjson.dumps({"error": f"{refused} (request {number})"})
-
-
-def error_headers(refused: Refused) -> dict[str, str]:
-    """What clients and proxies are told besides."""
+def error_response(refused: Refused, number: int) -> Response:
+    """An error with the number under which the log has the request."""
     headers = {} if refused.retry_after is None else {"retry-after": str(refused.retry_after)}
     if refused.status == 401:
         headers["www-authenticate"] = "Bearer"
-    return headers
-
-
-async def _send_error(send: Send, refused: Refused, number: int) -> None:
-    body = error_body(refused, number)
-    headers: list[Any] = [(name.encode(), value.encode()) for name, value in error_headers(refused).items()]
-    headers += [_JSON, (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    body = orjson.dumps({"error": f"{refused} (request {number})"})
+    return Response(body, refused.status, headers, media_type="application/json")
 
 
 def _having_read(body: bytes, receive: Receive) -> Receive:

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from pta.core.samples import LARGEST_NORM, SMALLEST_NORM
 from pta.errors import shown
-from pta.serve.bytes_tensor import split_elements
-from pta.serve.refusals import Refused
-from pta.serve.streams.served import Shape
+from pta.serve.requests import Refused, split_elements
+from pta.serve.streams.served_model import Shape
 
 _FLOATS: dict[str, np.dtype[Any]] = {"FP32": np.dtype("<f4"), "FP16": np.dtype("<f2")}
 _ADDRESS = re.compile(rb"\s*(https?|file|ftp|data):", re.IGNORECASE)
@@ -46,14 +45,10 @@ def read_input(
 
 
 def _rows(tensor: Mapping[str, Any], name: str, trailing: Sequence[int], most: int) -> int:
-    given = tensor.get("shape")
+    given: Any = tensor.get("shape")
     expected = "×".join(("B", *map(str, trailing)))
-    if (
-        not isinstance(given, list)
-        or len(given) != 1 + len(trailing)
-        or any(type(one) is not int for one in given)
-        or given[1:] != [*trailing]
-    ):
+    is_whole = isinstance(given, list) and {*map(type, given)} == {int}
+    if not is_whole or len(given) != 1 + len(trailing) or given[1:] != [*trailing]:
         raise Refused(422, f"{name} must have the shape {expected}, got {shown(given)}")
     if not 1 <= given[0] <= most:
         raise Refused(422, f"{name}: a request has 1 to {most} samples, got {given[0]}")

@@ -1,16 +1,15 @@
 """What the OpenAPI document says beyond the routes' own signatures: bodies, errors, and the infer route by hand."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from pta.errors import nearest
 from pta.serve.http.protocol import OUTPUTS
-from pta.serve.refusals import Refused
-from pta.serve.streams.served import Shape
+from pta.serve.operations import StreamOperation
+from pta.serve.streams.served_model import Shape
 
 _REASONS = {
     401: "No token, or a wrong one",
@@ -23,7 +22,7 @@ _REASONS = {
     421: "Unknown Host",
     422: "The request is not what it should be",
     429: "The queue is full, or the quota used up; Retry-After says when to try again",
-    503: "Draining, too much at once (Retry-After), or nothing can be learned since the disk failed",
+    503: "Draining, too many requests (Retry-After), or nothing can be learned since the disk failed",
 }
 
 
@@ -34,13 +33,21 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+class _ExactlyOne(_Strict):
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if len(self.model_dump(exclude_none=True)) != 1:
+            raise ValueError(f"give either {' or '.join(type(self).model_fields)}")
+        return self
+
+
 class Error(BaseModel):
     """The body of every error."""
 
     error: str
 
 
-class Operation(BaseModel):
+class OperationResult(BaseModel):
     """What an operation on a stream did, or would do."""
 
     stream: str
@@ -57,39 +64,15 @@ class Login(BaseModel):
     token: str
 
 
-class Reset(_Strict):
-    """The classes to forget; all without them."""
-
-    classes: Annotated[list[str], Field(min_length=1)] | None = None
-
-    def numbers(self, shape: Shape) -> list[int] | None:
-        """The numbers of the classes."""
-        if self.classes is None:
-            return None
-        for name in self.classes:
-            if name not in shape.class_names:
-                raise Refused(422, f"no class is called {name!r}; {nearest(name, shape.class_names)}")
-        return [shape.class_names.index(name) for name in self.classes]
-
-
-class Rewind(_Strict):
-    """The moment to go back to, as one of the two."""
-
-    sequence: Annotated[int, Field(ge=0, lt=2**62, description="The last sample that stays.")] | None = None
-    time: Annotated[float, Field(ge=0, le=1e11, description="Seconds since 1970.")] | None = None
-
-    @model_validator(mode="after")
-    def _is_one(self) -> "Rewind":
-        if (self.sequence is None) == (self.time is None):
-            raise ValueError("give either sequence or time")
-        return self
-
-
-class Unlearn(_Strict):
-    """Whose samples to un-learn."""
-
-    source: Annotated[str, Field(min_length=1, max_length=128)]
-    erase: Annotated[bool, Field(description="Also remove them from the files; this cannot be undone.")] = False
+def body_of(operation: StreamOperation) -> type[BaseModel]:
+    """The body of a request for an operation, as its arguments declare it."""
+    fields: dict[str, Any] = {}
+    for argument in operation.arguments:
+        kind: Any = Annotated[argument.kind, Field(description=argument.help, **argument.bounds)]
+        default = ... if argument.required else False if argument.kind is bool else None
+        fields[argument.name] = (kind | None if default is None else kind, default)
+    base = _ExactlyOne if operation.exactly_one else _Strict
+    return create_model(operation.name.title(), __base__=base, __doc__=operation.summary, **fields)
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {

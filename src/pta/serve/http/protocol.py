@@ -5,8 +5,8 @@ the JSON ends. Everything that can be known without the model and the state is c
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,9 @@ import orjson
 from numpy.typing import NDArray
 
 from pta.errors import first_line, nearest, shown
-from pta.serve.bytes_tensor import join_elements
 from pta.serve.http.input_tensor import read_input, require_type
-from pta.serve.refusals import Refused
-from pta.serve.requests import Learn, Reply, Request
-from pta.serve.streams.served import Shape
+from pta.serve.requests import Learn, Refused, Reply, Request, join_elements
+from pta.serve.streams.served_model import Shape
 
 VERSION = "1"
 DEFAULT_STREAM = "default"
@@ -42,13 +40,17 @@ _USUAL_OUTPUTS = {
 _TOP_OUTPUTS = {"top_label": "BYTES", "top_probability": "FP32"}
 OUTPUTS = {**_USUAL_OUTPUTS, **_TOP_OUTPUTS, "logits": "FP32"}
 """The datatype of every output, by its name."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Which outputs an answer has, and whether each is binary."""
-
-    binary: Mapping[str, bool]
+Wanted = Mapping[str, bool]
+"""Which outputs an answer has, and whether each is binary."""
+_COLUMNS = {
+    **{name: f"{name}s" for name in ("label", "zero_shot_label", "sequence", "top_label")},
+    "probability": "probabilities",
+    "zero_shot_probability": "zero_shot_probabilities",
+    "entropy": "entropies",
+    "top_probability": "top_probabilities",
+    "logits": "logits",
+}
+"""Where a reply has it."""
 
 
 def metadata(shape: Shape) -> dict[str, Any]:
@@ -70,7 +72,10 @@ def read_request(body: bytes, json_length: bytes | None, shape: Shape) -> tuple[
     most = _MOST_BESIDE + shape.batch * shape.dim
     if body.count(b",", 0, end) > most:  # parsing would keep all others waiting
         raise Refused(422, f"the JSON of the body has more values than a request needs, at most {most:,}")
-    head = require_type(dict, "the body", _parsed(memoryview(body)[:end]))
+    try:
+        head = require_type(dict, "the body", orjson.loads(memoryview(body)[:end]))
+    except orjson.JSONDecodeError as error:
+        raise Refused(422, f"the body is not JSON: {first_line(error)}") from None
     _require_known("the body", head, _KEYS)
     parameters = require_type(dict, "parameters", head.get("parameters", {}))
     _require_known("parameters", parameters, _PARAMETERS)
@@ -88,7 +93,7 @@ def read_request(body: bytes, json_length: bytes | None, shape: Shape) -> tuple[
         learn=learn,
         source=source,
         top=top,
-        logits="logits" in wanted.binary,
+        logits="logits" in wanted,
         features=features,
         pictures=pictures,
     )
@@ -97,34 +102,18 @@ def read_request(body: bytes, json_length: bytes | None, shape: Shape) -> tuple[
 
 def write_reply(reply: Reply, wanted: Wanted, model: str) -> tuple[bytes, int | None]:
     """The body of an answer, and the length of its JSON if binary outputs follow."""
-    known: dict[str, tuple[Sequence[int], Any]] = {
-        "label": ((len(reply.labels),), reply.labels),
-        "zero_shot_label": ((len(reply.labels),), reply.zero_shot_labels),
-        "probability": (reply.probabilities.shape, reply.probabilities),
-        "zero_shot_probability": (reply.zero_shot_probabilities.shape, reply.zero_shot_probabilities),
-        "entropy": (reply.entropies.shape, reply.entropies),
-        "sequence": (reply.sequences.shape, reply.sequences),
-    }
-    if reply.top_labels is not None and reply.top_probabilities is not None:
-        flat = [label for row in reply.top_labels for label in row]
-        known["top_label"] = reply.top_probabilities.shape, flat
-        known["top_probability"] = reply.top_probabilities.shape, reply.top_probabilities
-    if reply.logits is not None:
-        known["logits"] = reply.logits.shape, reply.logits
     outputs: list[dict[str, Any]] = []
     raw: list[bytes] = []
-    for name, binary in wanted.binary.items():
-        if name not in known:  # a repeated answer has no top_… and no logits
+    for name, binary in wanted.items():
+        data = getattr(reply, _COLUMNS[name])
+        if data is None:  # a repeated answer has no top_… and no logits
             continue
-        shape, data = known[name]
-        output: dict[str, Any] = {"name": name, "datatype": OUTPUTS[name], "shape": shape}
+        output: dict[str, Any] = {"name": name, "datatype": OUTPUTS[name], "shape": _shape(data)}
         if binary:
             raw.append(_as_bytes(data, OUTPUTS[name]))
             output["parameters"] = {"binary_data_size": len(raw[-1])}
         else:
-            output["data"] = (
-                data if isinstance(data, list) else np.ascontiguousarray(data, _STORED[OUTPUTS[name]]).ravel()
-            )
+            output["data"] = _flat(data, OUTPUTS[name])
         outputs.append(output)
     parameters: dict[str, Any] = {"stream": reply.stream, "learned": reply.learned, "repeated": reply.repeated}
     if reply.reason is not None:
@@ -143,13 +132,6 @@ def _json_end(given: bytes | None, length: int) -> int:
             422, f"{JSON_LENGTH.decode()} is {shown(given.decode('latin-1'))}, but the body has {length:,} bytes"
         )
     return int(given)
-
-
-def _parsed(text: memoryview) -> Any:
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise Refused(422, f"the body is not JSON: {first_line(error)}") from None
 
 
 def _require_known(where: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
@@ -189,7 +171,7 @@ def _read_outputs(given: Any, parameters: Mapping[str, Any], classes: int) -> tu
         raise Refused(422, f"top must be a whole number from 1 to {classes}, the number of classes, got {shown(top)}")
     if given is None or given == []:
         names = [*_USUAL_OUTPUTS, *(_TOP_OUTPUTS if top else ())]
-        return top or 0, Wanted(dict.fromkeys(names, usually_binary))
+        return top or 0, dict.fromkeys(names, usually_binary)
     binary = {}
     for number, output in enumerate(require_type(list, "outputs", given)):
         where = f"outputs[{number}]"
@@ -199,7 +181,7 @@ def _read_outputs(given: Any, parameters: Mapping[str, Any], classes: int) -> tu
         own = require_type(dict, f"{where}.parameters", output.get("parameters", {}))
         binary[name] = _switch("binary_data", own.get("binary_data", usually_binary))
     needs_top = not _TOP_OUTPUTS.keys().isdisjoint(binary)
-    return (top or min(_USUAL_TOP, classes)) if needs_top else 0, Wanted(binary)
+    return (top or min(_USUAL_TOP, classes)) if needs_top else 0, binary
 
 
 def _switch(name: str, given: object) -> bool:
@@ -220,6 +202,18 @@ def _digest(
 
 
 def _as_bytes(data: Any, datatype: str) -> bytes:
-    if datatype == "BYTES":
-        return join_elements([text.encode() for text in data])
-    return data.astype(_STORED[datatype], copy=False).tobytes()
+    flat = _flat(data, datatype)
+    return join_elements([text.encode() for text in flat]) if datatype == "BYTES" else flat.tobytes()
+
+
+def _shape(data: Any) -> tuple[int, ...]:
+    if isinstance(data, list):
+        return (len(data), *_shape(data[0])) if isinstance(data[0], list) else (len(data),)
+    return data.shape
+
+
+def _flat(data: Any, datatype: str) -> Any:
+    """All numbers of an output in one row, or all texts."""
+    if datatype != "BYTES":
+        return np.ascontiguousarray(data, _STORED[datatype]).ravel()
+    return [*chain(*data)] if isinstance(data[0], list) else data

@@ -4,13 +4,15 @@ import hmac
 import os
 import secrets
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from typing import Literal
 
 from pta.door.files import read_text
 from pta.door.plain_files import require_plain_file
 from pta.errors import InvalidParameter, explaining
-from pta.serve.refusals import Refused
+from pta.serve.requests import Refused
 
 COOKIE = "pta_login"
 CHANGE_HEADER = b"x-pta"
@@ -101,3 +103,22 @@ def _cookie_value(header: bytes) -> bytes:
         if name == COOKIE.encode():
             return value
     return b""
+
+
+LogFormat = Literal["text", "json"]
+
+
+@dataclass(frozen=True)
+class HttpSettings:
+    """What `create_app` needs besides the service."""
+
+    token: str
+    allowed_hosts: tuple[str, ...] = ()  # besides localhost, 127.0.0.1 and ::1
+    open_health: bool = False  # whether live and ready need no token
+    max_body: int = 32 * 2**20  # bytes
+    body_timeout: float = 30.0  # seconds
+    head_timeout: float = 30.0  # seconds that a connection may be open without a request that has a token
+    connections: int = 512  # at the same time
+    log: LogFormat = "text"
+    root_path: str = ""  # what a proxy takes off the front of the path
+    stream_metrics: bool = False  # whether /metrics has the names of streams

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import uvicorn
 
 from pta.errors import InvalidParameter, reason
+from pta.serve.http.connections import HttpConnection
 from pta.serve.http.gate import Gate
-from pta.serve.http.http_connection import HttpConnection
 from pta.serve.streams.service import Service
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)

@@ -7,9 +7,9 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from pta.errors import UnreadableFile, explaining, family, first_line
-from pta.serve.journal.private import keep_private, make_private_folder
-from pta.serve.journal.schema import FILE_NAME, connect_to_read, read_streams, remove_database, require_plain_data
-from pta.serve.journal.tail import Witnesses
+from pta.serve.journal.data_folder import FILE_NAME, keep_private, make_private_folder, require_plain_data
+from pta.serve.journal.loss import Witnesses
+from pta.serve.journal.schema import connect_to_read, read_streams, remove_database
 
 
 def back_up(folder: Path, target: Path) -> None:
@@ -31,7 +31,8 @@ def back_up(folder: Path, target: Path) -> None:
             with closing(connect_to_read(path)) as source, closing(sqlite3.connect(part)) as into:
                 source.backup(into)
                 last = {stream.id: stream.last for stream in read_streams(into)}
-            _sync(part)
+            with part.open("rb+") as file:
+                os.fsync(file.fileno())
             _copy_states(folder, target)
             for newer in Witnesses.of(target).newer(last):
                 shutil.rmtree(newer) if newer.is_dir() else newer.unlink()
@@ -53,8 +54,3 @@ def _copy_states(folder: Path, target: Path) -> None:
             shutil.copyfileobj(file, into)
             into.flush()
             os.fsync(into.fileno())
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())

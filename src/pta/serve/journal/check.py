@@ -10,19 +10,17 @@ from pathlib import Path
 
 from pta.errors import UnreadableFile, first_line
 from pta.serve.journal.chain import broken_links
+from pta.serve.journal.data_folder import FILE_NAME, damaged_states, require_plain_data
+from pta.serve.journal.loss import Witnesses, is_damaged
 from pta.serve.journal.schema import (
-    FILE_NAME,
     connect_to_read,
     is_chained,
+    log_of,
     read_batches,
     read_streams,
-    require_plain_data,
     seal,
     unreadable,
 )
-from pta.serve.journal.state_digest import damaged_states
-from pta.serve.journal.tail import Witnesses
-from pta.serve.journal.wal import is_damaged, log_of
 
 _SEALED = {
     "about": ("service", "*"),

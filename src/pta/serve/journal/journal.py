@@ -1,12 +1,12 @@
 """The journal of a data folder: every learned sample and every operation, on the disk before it is acknowledged.
 
-It is read in `reader.py` and added to in `writer.py`. Here it is opened, closed, and rows are removed.
+Its connections are in `database.py`, what it knows without reading in `registry.py`, changes of what is written in
+`batches.py`, and its tables in `schema.py`.
 """
 
 import json
-import shutil
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,40 +15,40 @@ from typing import Any, Self
 import numpy as np
 
 from pta.door.locks import claimed, holder
-from pta.errors import FileInUse, MachineFailure, StateMismatch, UnreadableFile, shown
-from pta.serve.journal.chain import add_chain, last_link, unchain
+from pta.errors import FileInUse, InvalidParameter, StateMismatch, UnreadableFile, shown
+from pta.serve.journal import batches, schema
+from pta.serve.journal.chain import add_chain
 from pta.serve.journal.check import damage
-from pta.serve.journal.private import keep_data_private, make_private_folder
-from pta.serve.journal.reader import ITS_BATCH
+from pta.serve.journal.data_folder import FILE_NAME, keep_data_private, make_private_folder, require_plain_data
+from pta.serve.journal.database import JournalDatabase
+from pta.serve.journal.loss import Witnesses, is_damaged
+from pta.serve.journal.registry import Registry
 from pta.serve.journal.repair import repair_journal
-from pta.serve.journal.rows import ANSWER
-from pta.serve.journal.schema import (
-    FILE_NAME,
-    INSERT_ABOUT,
-    INSERT_SOURCE,
-    INSERT_STREAM,
-    SET_ASIDE,
-    Batch,
-    about_columns,
-    connect_to_read,
-    new_journal,
-    read_batches,
-    read_streams,
-    require_plain_data,
-    unreadable,
-    value,
+from pta.serve.journal.rows import (
+    ANSWER,
+    BatchSpan,
+    Committed,
+    Found,
+    GroupRows,
+    NewRequest,
+    OperationRow,
+    StoredAnswers,
 )
-from pta.serve.journal.tail import Witnesses
-from pta.serve.journal.wal import is_damaged, log_of
-from pta.serve.journal.writer import JournalWriter
+from pta.serve.journal.schema import Batch, SampleRow, SourceRow, StreamRow, value
 
-_OF_A_REPAIR = (f"{FILE_NAME}.damaged", f"{FILE_NAME}.new")
+_BATCHES_PER_READ = 32
 
 
-class Journal(JournalWriter):
-    """The journal of a data folder, which this process owns until `close`."""
+class Journal:
+    """The journal of a data folder, which this process owns until `close`. Streams go by their numbers."""
 
+    is_durable = True
     _held: ExitStack
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._database = JournalDatabase(path)
+        self._known = Registry(self._database)
 
     @classmethod
     def open(cls, folder: Path, identity: Mapping[str, Any], *, repair: bool = False) -> Self:
@@ -72,30 +72,18 @@ class Journal(JournalWriter):
                     repair_journal(path)
                 _prepare(path, json.loads(json.dumps(identity)))
                 journal = cls(path)
-                stack.callback(journal._disconnect)
-                journal._begin()
+                stack.callback(journal._database.close)
+                stack.callback(journal._known.close)
+                journal._finish_erasing()
+                journal.checkpoint()  # the log then holds only what this process writes, as `loss.py` expects
             except sqlite3.Error as error:
-                raise unreadable(path, error) from None
+                raise schema.unreadable(path, error) from None
             journal._held = stack.pop_all()
         return journal
 
-    def _begin(self) -> None:
-        if value(self._writer, "SELECT is_erasing FROM about"):  # a process ended before it had erased everything
-            for stream in self.streams().values():
-                for operation in self.operations(stream):
-                    if operation.argument.get("erase"):
-                        self._delete_source(stream, operation.argument["source"], operation.sequence - 1)
-            self._scrub()
-        self.checkpoint()  # the log then holds only what this process writes, as `wal.py` expects
-
-    def _disconnect(self) -> None:
-        self._count.close()
-        self._reader.close()
-        self._writer.close()
-
     def close(self) -> None:
         """End the connections and the claim on the folder."""
-        with self._writing, self._reading:
+        with self._database.writing:
             self._held.close()
 
     def __enter__(self) -> Self:
@@ -104,152 +92,284 @@ class Journal(JournalWriter):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def read_only(self) -> str | None:
+        """Why nothing can be written any more."""
+        return self._database.read_only
+
+    def checkpoint(self) -> None:
+        """Move the log into the database."""
+        self._database.checkpoint()
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def streams(self) -> dict[str, int]:
+        """The streams by name, with their numbers."""
+        return {stream.name: id for id, stream in self._known.streams.items() if not stream.is_deleted}
+
+    def last(self, stream: int) -> tuple[int, float]:
+        """Sequence number and time of the last row of a stream, be it there or erased."""
+        known = self._known.stream(stream)
+        return known.last, known.time
+
+    def size(self) -> int:
+        """The bytes of the database. Its log comes on top of them."""
+        return int(self._database.read("PRAGMA page_count")[0][0]) * schema.PAGE
+
+    def oldest(self, stream: int) -> tuple[int, float]:
+        """The last row that was dropped for room, or zeros: the oldest moment that rows can be replayed from."""
+        known = self._known.stream(stream)
+        return known.dropped, known.dropped_time
+
+    def sources(self, stream: int) -> dict[str, int]:
+        """How many samples each source of a stream has."""
+        counts = self._known.counts
+        held = [source for source in self._known.sources.values() if source.stream == stream]
+        return {source.name: counts[source.id] for source in held if counts[source.id]}
+
+    def first(self, stream: int, source: str) -> int | None:
+        """The sequence number of the first sample of a source, which may have been dropped for room."""
+        known = self._known.sources.get((stream, source))
+        return None if known is None else known.first
+
+    def find(self, stream: int, id_hash: bytes) -> Found | None:
+        """What was learned under an id."""
+        query = f"""
+            SELECT s.id - b.id, s.digest, s.size, b.first, b.time, b.answers
+            FROM samples s {batches.ITS_BATCH} WHERE s.stream = ? AND s.id_hash = ?
+        """
+        for start, digest, size, first, time, stored in self._database.read(query, stream, id_hash):
+            answers = None if stored is None else np.frombuffer(stored[:-8], ANSWER)[start : start + size]
+            return Found(digest, time, np.arange(first + start, first + start + size), answers)
+        return None
+
+    def batch_of(self, stream: int, sequence: int) -> BatchSpan:
+        """The batch that a sample was written in."""
+        query = (
+            "SELECT group_, first, first + span - 1 FROM batches WHERE stream = ? AND first <= ? ORDER BY first DESC"
+        )
+        return BatchSpan(*self._database.read(f"{query} LIMIT 1", stream, sequence)[0])
+
+    def operations(self, stream: int) -> list[OperationRow]:
+        """All operations of a stream, in order."""
+        query = "SELECT sequence, time, kind, argument FROM operations WHERE stream = ? ORDER BY sequence"
+        rows = self._database.read(query, stream)
+        return [OperationRow(sequence, time, kind, json.loads(argument)) for sequence, time, kind, argument in rows]
+
+    def groups(self, stream: int, after: int = 0, until: int | None = None) -> Iterator[GroupRows]:
+        """The samples of a stream after a sequence number, up to another one, group by group.
+
+        Raises:
+            UnreadableFile: a row is not as it was written.
+        """
+        last = self._known.stream(stream).last if until is None else until
+        names = {source.id: source.name for source in self._known.sources.values()}  # of all rows up to the last
+        start = "SELECT max(first) FROM batches WHERE stream = ? AND first <= ?"
+        first = self._database.read(start, stream, after + 1)[0][0] or 0
+        piece = f"stream = ? AND first BETWEEN ? AND ? ORDER BY first LIMIT {_BATCHES_PER_READ}"
+        while True:
+            found = self._database.read_batches(piece, stream, first, last)
+            for batch in found:
+                if not batch.is_whole():
+                    place = batch.place(self._known.stream(stream).name)
+                    raise UnreadableFile(f"{self.path} is damaged: {place}; pta journal check lists all damage")
+                if rows := [row for row in batch.rows if after < batch.sequence(row) <= last]:
+                    yield batches.group_rows(batch, rows, names)
+            if len(found) < _BATCHES_PER_READ:
+                return
+            first = found[-1].first + 1
+
+    def count(self, stream: int, *, source: str | None = None, after: int = 0, until: int | None = None) -> int:
+        """How many samples a stream has after a sequence number, up to another one, of a source or of all."""
+        known = None if source is None else self._known.sources.get((stream, source))
+        if source is not None and known is None:
+            return 0
+        query = """
+            SELECT total(CASE WHEN erased > 0 OR ?2 IS NOT NULL THEN (
+                SELECT count(*) FROM samples s
+                WHERE s.id BETWEEN b.id + max(0, ?3 + 1 - first) AND b.id + min(span - 1, ?4 - first)
+                AND (?2 IS NULL OR s.source = ?2)
+            ) ELSE min(first + span - 1, ?4) - max(first, ?3 + 1) + 1 END)
+            FROM batches b WHERE stream = ?1 AND first <= ?4 AND first + span - 1 > ?3
+        """
+        end = self._known.stream(stream).last if until is None else until
+        return int(self._database.read(query, stream, None if known is None else known.id, after, end)[0][0])
+
+    def sequence_at(self, stream: int, time: float) -> int:
+        """The last sequence number at a time; 0 before the first, and before what was dropped."""
+        query = """
+            SELECT max(
+                coalesce((SELECT max(first + span - 1) FROM batches WHERE stream = ?1 AND time <= ?2), 0),
+                coalesce((SELECT max(sequence) FROM operations WHERE stream = ?1 AND time <= ?2), 0)
+            )
+        """
+        dropped, dropped_time = self.oldest(stream)
+        return 0 if time < dropped_time else max(self._database.read(query, stream, time)[0][0], dropped)
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def create(self, name: str, prepare: Callable[[int], object] = lambda number: None) -> int:
+        """A new stream. One that has the name of a deleted stream goes on with its sequence numbers.
+
+        Args:
+            prepare: what else has to be there, by the number of the stream; if it fails, there is no stream.
+        """
+        with self._database.writing:
+            streams = self._known.streams
+            known = next((stream for stream in streams.values() if stream.name == name), None)
+            if known and not known.is_deleted:
+                raise InvalidParameter(f"there is a stream named {shown(name)} already")
+            used = value(self._database.writer, "SELECT used FROM about")
+            new = known or StreamRow(max(streams, default=0) + 1, name, last=used)
+            new = replace(new, is_deleted=0, dropped=0, dropped_time=0.0)
+            with self._database.transaction() as connection:
+                connection.execute(schema.INSERT_STREAM, new.columns())
+                prepare(new.id)
+            self._known.put({new.id: new})
+        return new.id
+
+    def commit(self, requests: Sequence[NewRequest], answers: StoredAnswers | None = None) -> Committed:
+        """Write one group, in one transaction with one fsync, and with it the answers of an earlier group.
+
+        Raises:
+            InvalidParameter: an id is there already; nothing was written.
+            MachineFailure: the disk refuses; nothing has changed here, and usually nothing can be written any more.
+        """
+        by_stream: dict[int, list[int]] = {}
+        for position, request in enumerate(requests):
+            by_stream.setdefault(request.stream, []).append(position)
+        firsts = [0] * len(requests)
+        known, group, sources = self._known, list[Batch](), dict[tuple[int, str], SourceRow]()
+        with self._database.writing:
+            now = known.now()
+            number = row = 1 + max((stream.row for stream in known.streams.values()), default=0)
+            streams = {stream: known.stream(stream) for stream in by_stream}
+            link = known.links["batches"]
+            for rest, (stream, positions) in zip(range(len(by_stream))[::-1], by_stream.items(), strict=True):
+                first, rows = streams[stream].last + 1, list[SampleRow]()
+                for position in positions:
+                    firsts[position], request = first + len(rows), requests[position]
+                    name = request.source
+                    source = None if name is None else known.source(stream, name, firsts[position], sources)
+                    rows += batches.rows_of(request, row + len(rows), source)
+                head = (row, stream, first, len(rows), 0, now, number, rest, known.operation)
+                group.append(Batch(*head, seal=b"", rows=rows).sealed().linked(link))
+                link, row, last = group[-1].link, row + len(rows), first + len(rows) - 1
+                streams[stream] = replace(streams[stream], last=last, time=now, row=row - 1, link=link)
+            with self._database.transaction() as connection:
+                connection.executemany(schema.INSERT_SOURCE, [source.columns() for source in sources.values()])
+                for batch in group:
+                    connection.executemany(schema.INSERT_SAMPLE, batch.rows)
+                connection.executemany(schema.INSERT_BATCH, [batch.columns() for batch in group])
+                connection.executemany(schema.INSERT_STREAM, [stream.columns() for stream in streams.values()])
+                if answers is not None:
+                    batches.write_answers(connection, answers)
+            known.links["batches"] = link
+            known.sources = known.sources | sources if sources else known.sources
+            known.put(streams)
+            known.counts.update(row.source for batch in group for row in batch.rows)
+            self._database.add_pages(batches.pages_of(group))
+        return Committed(number, now, tuple(firsts))
+
+    def operate(self, stream: int, kind: str, argument: Mapping[str, Any]) -> OperationRow:
+        """Write an operation, which gets a sequence number of its own."""
+        text, known = json.dumps(argument, sort_keys=True), self._known
+        with self._database.writing:
+            old, now = known.stream(stream), known.now()
+            columns = (known.operation + 1, stream, old.last + 1, now, kind, text)
+            *_, link, _ = row = schema.operation_columns(columns, known.links["operations"])
+            new = replace(old, last=old.last + 1, time=now, link=link)
+            with self._database.transaction() as connection:
+                connection.execute(schema.INSERT_OPERATION, row)
+                if argument.get("erase"):
+                    self._database.mark_erasing(1)
+                connection.execute(schema.INSERT_STREAM, new.columns())
+            known.links["operations"] = link
+            known.put({stream: new})
+            known.operation += 1
+            self._database.add_pages(8)
+        return OperationRow(new.last, now, kind, json.loads(text))
+
+    # -- removing ---------------------------------------------------------------------------------------------------
+
     def erase(self, stream: int, source: str, until: int) -> int:
         """Remove the samples of a source up to a sequence number from all files of the journal; says how many.
 
         After an operation that has `erase` in its argument, the next `open` does it if the process ends before.
         """
-        with self._writing:
-            self._stream(stream)
-            erased = self._delete_source(stream, source, until)
-            self._scrub()
+        with self._database.writing:
+            erased = self._erase(stream, source, until)
+            self._database.scrub()
         return erased
 
-    def _delete_source(self, stream: int, source: str, until: int) -> int:
-        known = self._sources.get((stream, source))
+    def _erase(self, stream: int, source: str, until: int) -> int:
+        known = self._known.sources.get((stream, source))
         if known is None:
             return 0
-        theirs = f"FROM samples s {ITS_BATCH} WHERE s.source = ?"
-        erased = 0
-        with self._transaction():
-            ids = self._writer.execute(f"SELECT DISTINCT b.id {theirs} AND b.first <= ?", (known.id, until)).fetchall()
-            for (id,) in ids:
-                (batch,) = read_batches(self._writer, "id = ?", id)
-                gone = {row.id for row in batch.rows if row.source == known.id and batch.sequence(row) <= until}
-                self._delete_rows(batch, gone)
-                erased += len(gone)
-            first = value(self._writer, f"SELECT b.first + s.id - b.id {theirs} ORDER BY s.id LIMIT 1", known.id)
-            if first is None:
-                self._writer.execute("DELETE FROM sources WHERE id = ?", (known.id,))
-            else:
-                self._writer.execute(INSERT_SOURCE, replace(known, first=first).columns())
-            self._mark_erasing(1)
-        self._read_sources()
+        with self._database.transaction() as connection:
+            erased = batches.erase_samples(connection, known, until)
+            self._database.mark_erasing(1)
+        self._known.read_sources()
         return erased
 
-    def _delete_rows(self, batch: Batch, gone: set[int]) -> None:
-        self._writer.executemany("DELETE FROM samples WHERE id = ?", [(id,) for id in gone])
-        rows = [row for row in batch.rows if row.id not in gone]
-        new = replace(batch, erased=batch.erased + len(gone), rows=rows).sealed()
-        self._writer.execute("UPDATE batches SET erased = ?, seal = ? WHERE id = ?", (new.erased, new.seal, new.id))
-        stored = value(self._writer, "SELECT answers FROM batches WHERE id = ?", batch.id)
-        if not rows:
-            self._writer.execute("UPDATE batches SET answers = NULL WHERE id = ?", (batch.id,))
-        elif stored is not None:
-            answers = np.frombuffer(stored[:-8], ANSWER).copy()
-            answers[[id - batch.id for id in gone]] = 0
-            self._put_answers(batch.id, answers.tobytes())
+    def _finish_erasing(self) -> None:
+        """Do what a process that has ended did not: erase everything that it was told to."""
+        if value(self._database.writer, "SELECT is_erasing FROM about"):
+            for stream in self.streams().values():
+                for operation in self.operations(stream):
+                    if operation.argument.get("erase"):
+                        self._erase(stream, operation.argument["source"], operation.sequence - 1)
+            self._database.scrub()
 
     def delete(self, stream: int) -> None:
         """Remove a stream with all its rows from all files of the journal."""
-        with self._writing:
-            new = replace(self._stream(stream), is_deleted=1, link=b"")
-            with self._transaction():
-                for table in ("batches", "operations"):
-                    unchain(self._writer, table, "stream = ?", stream)
-                for table in ("samples", "batches", "operations", "sources"):
-                    self._writer.execute(f"DELETE FROM {table} WHERE stream = ?", (stream,))
-                self._writer.execute(INSERT_STREAM, new.columns())
-                self._mark_erasing(1)
-            self._take_note({stream: new})
-            self._read_links()
-            self._read_sources()
-            self._scrub()
-
-    def _scrub(self) -> None:
-        """Write the file anew without what was deleted, empty the log, and remove what a repair has left.
-
-        `secure_delete` alone is not enough: where SQLite moves rows between pages, it can leave a copy in the unused
-        part of a page, which it no longer knows of when the row is deleted later.
-        """
-        try:
-            self._writer.execute("VACUUM")
-            with self._reading:
-                is_busy = value(self._writer, "PRAGMA wal_checkpoint(TRUNCATE)")
-            for left in self.path.parent.glob(f"{FILE_NAME}.*"):
-                if left.name.startswith(_OF_A_REPAIR) and not left.is_dir():
-                    left.unlink()
-            if (set_aside := self.path.parent / SET_ASIDE).is_dir():
-                shutil.rmtree(set_aside)
-        except (sqlite3.Error, OSError) as error:
-            raise MachineFailure(
-                f"the rows are deleted, but their bytes may still be in {self.path} ({self._failed(error)}); "
-                "restart the service to erase them"
-            ) from None
-        if is_busy:
-            raise FileInUse(
-                f"the rows are deleted, but another process reads {self.path}, so that their bytes are still in its "
-                "log; end it, and restart the service to erase them"
-            )
-        with self._transaction():
-            self._mark_erasing(0)
+        with self._database.writing:
+            old = self._known.stream(stream)
+            with self._database.transaction() as connection:
+                new = batches.delete_stream(connection, old)
+                self._database.mark_erasing(1)
+            self._known.put({stream: new})
+            self._known.read_links()
+            self._known.read_sources()
+            self._database.scrub()
 
     def drop_until(self, stream: int, sequence: int) -> int:
         """Remove the samples up to a sequence number, for room; says how many. The caller has a snapshot there.
 
         A group that goes on after that number stays whole.
         """
-        across = "SELECT first - 1 FROM batches WHERE stream = ? AND first <= ? AND first + span - 1 > ?"
-        ids = """
-            SELECT s.id FROM batches b JOIN samples s ON s.id BETWEEN b.id AND b.id + span - 1
-            WHERE b.stream = ? AND first <= ?
-        """
-        last_time = """
-            SELECT max(time) FROM (
-                SELECT time FROM batches WHERE stream = ? AND first <= ?
-                UNION ALL SELECT time FROM operations WHERE stream = ? AND sequence <= ?
-            )
-        """
-        with self._writing:
-            known = self._stream(stream)
-            end = value(self._writer, across, stream, sequence, sequence)
-            end = min(sequence, known.last) if end is None else end
-            at = value(self._writer, last_time, stream, end, stream, end)
-            if at is None:
+        with self._database.writing:
+            known = self._known.stream(stream)
+            end, time = batches.droppable(self._database.writer, known, sequence)
+            if time is None:
                 return 0
-            counts = f"SELECT source, count(*) FROM samples WHERE id IN ({ids}) GROUP BY source"
-            dropped = dict(self._writer.execute(counts, (stream, end)).fetchall())
-            with self._transaction():
-                self._writer.execute(f"DELETE FROM samples WHERE id IN ({ids})", (stream, end))
-                unchain(self._writer, "batches", "stream = ? AND first <= ?", stream, end)
-                self._writer.execute("DELETE FROM batches WHERE stream = ? AND first <= ?", (stream, end))
-                new = replace(known, dropped=end, dropped_time=at, link=last_link(self._writer, stream))
-                self._writer.execute(INSERT_STREAM, new.columns())
-            self._take_note({stream: new})
-            self._read_links()
-            self._counts.subtract(dropped)
-            self._empty_log("PASSIVE")
+            with self._database.transaction() as connection:
+                new, dropped = batches.drop_samples(connection, known, end, time)
+            self._known.put({stream: new})
+            self._known.read_links()
+            self._known.counts.subtract(dropped)
+            self._database.empty_log()
         return sum(dropped.values())
 
 
 def _prepare(path: Path, identity: Mapping[str, Any]) -> None:
     """Make a new journal, or see that the one that is there is whole and belongs to the same service."""
-    log = log_of(path)
+    log = schema.log_of(path)
     if is_damaged(log):
         raise UnreadableFile(f"{log} is damaged in the middle; --repair cuts before the damage")
     if not path.exists():
         if (path.parent / "streams").exists():
             raise UnreadableFile(f"{path} is gone; restore a backup, or choose another data folder")
-        with new_journal(path) as connection:
+        with schema.new_journal(path) as connection:
             text = json.dumps(identity, sort_keys=True)
-            connection.execute(INSERT_ABOUT, about_columns(text, 0, 0))
+            connection.execute(schema.INSERT_ABOUT, schema.about_columns(text, 0, 0))
     witnesses = Witnesses.of(path.parent)
-    with closing(connect_to_read(path)) as connection:
+    with closing(schema.connect_to_read(path)) as connection:
         if (problem := next(damage(connection), None)) is not None:
             raise UnreadableFile(
                 f"{path} is damaged: {problem}; pta journal check lists all damage, and --repair cuts before it"
             )
-        if (problem := next(witnesses.lost(read_streams(connection)), None)) is not None:
+        if (problem := next(witnesses.lost(schema.read_streams(connection)), None)) is not None:
             raise UnreadableFile(
                 f"{path}: {problem}; restore its log or a backup, or go on without them with --repair, which sets "
                 "newer snapshots aside; pta journal check says more"

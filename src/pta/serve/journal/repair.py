@@ -17,14 +17,14 @@ from typing import Any
 from pta.errors import UnreadableFile, family, reason
 from pta.serve.journal.chain import add_chain, breaks, broken_links, last_link
 from pta.serve.journal.check import damage, damage_of_rows
-from pta.serve.journal.private import keep_private, make_private_folder
+from pta.serve.journal.data_folder import SET_ASIDE, keep_private, make_private_folder
+from pta.serve.journal.loss import CountFile, Witnesses, count_of, is_damaged
 from pta.serve.journal.schema import (
     FORMAT,
     INSERT_BATCH,
     INSERT_OPERATION,
     INSERT_SAMPLE,
     INSERT_STREAM,
-    SET_ASIDE,
     UNCHAINED,
     UPDATE_ABOUT,
     Batch,
@@ -33,6 +33,7 @@ from pta.serve.journal.schema import (
     connect,
     connect_to_read,
     is_chained,
+    log_of,
     new_journal,
     operation_columns,
     read_batches,
@@ -41,8 +42,6 @@ from pta.serve.journal.schema import (
     unreadable,
     value,
 )
-from pta.serve.journal.tail import CountFile, Witnesses, count_of
-from pta.serve.journal.wal import is_damaged, log_of
 
 _LEFT_OUT = 2**20  # sequence numbers: more than are written between two snapshots, or are in one log
 
@@ -59,7 +58,8 @@ def repair_journal(path: Path) -> None:
     try:
         if has_damage or is_damaged(log):
             _keep(path, log)
-        _empty_log(path)
+        with closing(connect(path, FORMAT, UNCHAINED)) as connection:  # so that no later file is read with its log
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         if has_damage:
             with new_journal(path) as into, closing(connect_to_read(path)) as old:
                 _copy_small_tables(old, into, path)
@@ -96,12 +96,6 @@ def _keep(path: Path, log: Path) -> None:
         if file.exists():
             shutil.copyfile(file, copy)
             keep_private(copy)
-
-
-def _empty_log(path: Path) -> None:
-    """Move the log into the database, so that no later file is read with it."""
-    with closing(connect(path, FORMAT, UNCHAINED)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _go_on(connection: sqlite3.Connection, witnesses: Witnesses, folder: Path, has_lost: bool) -> None:

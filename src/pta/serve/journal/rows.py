@@ -81,8 +81,8 @@ class BatchSpan:
 
 
 @dataclass(frozen=True)
-class Operation:
-    """A row that is no sample: reset, rewind, unlearn, import, undo, freeze or thaw."""
+class OperationRow:
+    """A row that is not a sample: reset, rewind, unlearn, import, undo, freeze or thaw."""
 
     sequence: int
     time: float

@@ -12,9 +12,8 @@ that stays. A row that fits neither way shows that others are lost. The last lin
 import os
 import re
 import sqlite3
-import sys
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -24,13 +23,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pta.door.folders import sync_folder
-from pta.door.plain_files import database_files, require_no_link, require_plain_database, require_plain_file
+from pta.door.plain_files import database_files
 from pta.errors import MachineFailure, PtaError, UnreadableFile, family, first_line
-from pta.serve.journal.wal import log_of
 
-FILE_NAME = "journal.sqlite"
-COUNT = "journal.count"
-SET_ASIDE = "set-aside"
 FORMAT = 2
 UNCHAINED = 1
 """The format before: without links. It is read, and `Journal.open` adds what is new."""
@@ -219,17 +214,6 @@ def _seal_of_batch(head: tuple[object, ...], rows: list[SampleRow]) -> bytes:
     return checksum.digest()
 
 
-def require_plain_data(folder: Path) -> None:
-    """Refuse links in a data folder, which files are written to and removed from by name, and what is not a file."""
-    require_plain_database(folder / FILE_NAME, names=2)  # which older versions gave it if a repair was killed
-    require_plain_file(folder / COUNT)
-    for level in ("streams", "streams/*", "streams/*/*", SET_ASIDE, f"{SET_ASIDE}/*"):
-        for place in folder.glob(level):
-            require_no_link(place)
-    for state in folder.glob("streams/[0-9]*/*/*"):  # reading a pipe would never end
-        require_plain_file(state, names=sys.maxsize)  # states are replaced, never written to
-
-
 def about_columns(identity: str, is_erasing: int, used: int) -> tuple[Any, ...]:
     """The row of `about` with its seal."""
     return identity, is_erasing, used, seal(identity, is_erasing, used)
@@ -256,6 +240,11 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
     connection = _connect(path, "mode=ro" if is_in_use else "mode=ro&immutable=1")  # which leaves no empty log
     _require_format(connection, path, (FORMAT, UNCHAINED))
     return connection
+
+
+def log_of(database: Path) -> Path:
+    """The write-ahead log of a database."""
+    return database.with_name(f"{database.name}-wal")
 
 
 def is_chained(connection: sqlite3.Connection) -> bool:
@@ -321,20 +310,15 @@ def read_batches(connection: sqlite3.Connection, where: str, *parameters: object
         FROM (SELECT * FROM batches WHERE {where}) b LEFT JOIN samples s ON s.id BETWEEN b.id AND b.id + b.span - 1
     """
     with closing(connection.execute(query, parameters)) as cursor:
-        for _, rows in groupby(cursor, itemgetter(0)):
-            yield _batch(rows)
+        for _, found in groupby(cursor, itemgetter(0)):
+            rows = list(found)
+            samples = [SampleRow._make(row[10:]) for row in rows if row[10] is not None]
+            yield Batch(*[*rows[0][:10], samples])
 
 
 def read_streams(connection: sqlite3.Connection) -> list[StreamRow]:
     """All streams, also those that are deleted; a journal without a chain has no links."""
     return [StreamRow(*row[:-1]) for row in connection.execute("SELECT * FROM streams").fetchall()]
-
-
-def _batch(rows: Iterable[tuple[Any, ...]]) -> Batch:
-    rows = list(rows)
-    id, stream, first, span, erased, time, group, rest, operation, seal = rows[0][:10]
-    samples = [SampleRow._make(row[10:]) for row in rows if row[10] is not None]
-    return Batch(id, stream, first, span, erased, time, group, rest, operation, seal, samples)
 
 
 def unreadable(path: Path, error: sqlite3.Error) -> PtaError:

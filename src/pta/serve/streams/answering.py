@@ -1,8 +1,9 @@
 """From features to what is known without a state, and from logits to answers: columns of B samples, on the host."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,12 +17,11 @@ from pta.engines.pta.touches import find_touches
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.methods import Adapter
 from pta.serve.journal.rows import ANSWER
-from pta.serve.streams.served import rule_of
+from pta.serve.streams.served_model import ServedModel, rule_of
 
 
-@dataclass(frozen=True)
-class Scored:
-    """What the classifier alone says of B samples."""
+class Scored(NamedTuple):
+    """What the classifier alone says of B samples, in columns."""
 
     features: NDArray[np.float16]  # B×d, as they are written
     unit: NDArray[np.float32]  # B×d, the same at unit length
@@ -32,22 +32,15 @@ class Scored:
 
     def of(self, rows: slice) -> "Scored":
         """Some of the samples."""
-        columns = self.labels[rows], self.probabilities[rows], self.entropies[rows]
-        return Scored(self.features[rows], self.unit[rows], *columns, self.touches[rows])
+        return Scored._make(column[rows] for column in self)
 
     @staticmethod
     def joined(parts: "Sequence[Scored]") -> "Scored":
         """Several as one."""
         if len(parts) == 1:
             return parts[0]
-        return Scored(
-            np.concatenate([part.features for part in parts]),
-            np.concatenate([part.unit for part in parts]),
-            np.concatenate([part.labels for part in parts]),
-            np.concatenate([part.probabilities for part in parts]),
-            np.concatenate([part.entropies for part in parts]),
-            [touch for part in parts for touch in part.touches],
-        )
+        *columns, touches = zip(*parts, strict=True)
+        return Scored._make([*map(np.concatenate, columns), list(chain(*touches))])
 
 
 @dataclass(frozen=True)
@@ -138,3 +131,39 @@ def _touches(zero_shot: ZeroShot, weights: NDArray[np.float32], total: NDArray[n
         return [packed]
     ends = (4 * np.searchsorted(samples, np.arange(len(weights) + 1))).tolist()
     return [packed[start:end] for start, end in pairwise(ends)]
+
+
+@dataclass
+class StreamState:
+    """An adapter, the touches of what it learned, and the last row that it covers."""
+
+    adapter: Adapter
+    touches: NDArray[np.int64]  # C
+    sequence: int
+
+    @classmethod
+    def fresh(cls, served: ServedModel) -> "StreamState":
+        """Before the first row."""
+        return cls(served.fresh(), np.zeros(served.classifier.classes, np.int64), 0)
+
+    def learn(self, scored: Scored, sequence: int) -> Answered:
+        """Learn the samples of a group up to a row, and answer them."""
+        answered = answer(self.adapter, scored, learn=True)
+        add_touches(self.touches, scored.touches)
+        self.sequence = sequence
+        return answered
+
+    def learn_again(self, features: NDArray[np.float16], touches: Sequence[bytes], sequence: int) -> None:
+        """The same without answers: the bits of the state are those that `learn` gave it."""
+        self.adapter.step(samples_from(features))
+        add_touches(self.touches, touches)
+        self.sequence = sequence
+
+    def reset(self, classes: Sequence[int] | None) -> None:
+        """Forget everything, or what was learned about some classes."""
+        self.adapter.reset(classes)
+        self.touches[slice(None) if classes is None else list(classes)] = 0
+
+    def copy(self) -> "StreamState":
+        """An independent copy."""
+        return replace(self, adapter=self.adapter.clone(), touches=self.touches.copy())

@@ -21,7 +21,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.serve.journal.rows import Operation
+from pta.serve.journal.rows import OperationRow
 
 Span = tuple[int, int]
 """Sequence numbers from the first to the last, both included."""
@@ -31,11 +31,11 @@ Span = tuple[int, int]
 class History:
     """What the operations of a stream leave in force."""
 
-    in_force: tuple[Operation, ...]
+    in_force: tuple[OperationRow, ...]
     """Resets, imports, rewinds and un-learning that are not lifted."""
-    undoable: Operation | None
+    undoable: OperationRow | None
     """What an undo would lift."""
-    events: tuple[Operation, ...]
+    events: tuple[OperationRow, ...]
     """The import that the state starts from, if it does, and resets of classes after the start."""
     frozen: bool
     _excluded: tuple[Span, ...]
@@ -43,7 +43,7 @@ class History:
     _without_samples: tuple[int, ...]
 
     @classmethod
-    def of(cls, operations: Iterable[Operation]) -> Self:
+    def of(cls, operations: Iterable[OperationRow]) -> Self:
         """The history after these operations, which come in order."""
         operations = tuple(operations)
         undone: set[int] = set()
@@ -74,6 +74,11 @@ class History:
             _excluded_of={source: _without(_joined(spans), excluded) for source, spans in of_sources.items()},
             _without_samples=tuple(one.sequence for one in operations),
         )
+
+    @property
+    def unlearned(self) -> dict[str, int]:
+        """The sources that are un-learned, and up to which row: the last row of a source has the largest number."""
+        return {row.argument["source"]: row.sequence for row in self.in_force if row.kind == "unlearn"}
 
     def mask(self, sequences: NDArray[np.int64], sources: Sequence[str | None]) -> NDArray[np.bool_]:
         """Which of these samples are excluded."""
@@ -106,13 +111,13 @@ class History:
         return blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-def _is_start(operation: Operation) -> bool:
+def _is_start(operation: OperationRow) -> bool:
     return operation.kind == "import" or (operation.kind == "reset" and operation.argument.get("classes") is None)
 
 
-def _in_force(operations: Sequence[Operation], undone: set[int]) -> tuple[Operation, ...]:
+def _in_force(operations: Sequence[OperationRow], undone: set[int]) -> tuple[OperationRow, ...]:
     """From the last operation to the first, because a rewind lifts what came before it."""
-    kept: list[Operation] = []
+    kept: list[OperationRow] = []
     rewound = None  # everything after this sequence number is lifted
     for one in reversed(operations):
         if one.sequence in undone or one.kind not in ("reset", "import", "rewind", "unlearn"):
@@ -125,7 +130,7 @@ def _in_force(operations: Sequence[Operation], undone: set[int]) -> tuple[Operat
     return tuple(reversed(kept))
 
 
-def _undoable(in_force: Iterable[Operation]) -> Operation | None:
+def _undoable(in_force: Iterable[OperationRow]) -> OperationRow | None:
     return next((one for one in reversed(tuple(in_force)) if not one.argument.get("erase")), None)
 
 

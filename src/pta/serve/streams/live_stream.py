@@ -1,14 +1,19 @@
-"""LiveStream: a stream as the running service has it."""
+"""LiveStream: a stream as the running service has it, and counts of its answers since the start."""
 
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Collection, Iterable
 from threading import Lock
+from typing import Any
 
-from pta.serve.journal.rows import Operation
+import numpy as np
+
+from pta.serve.journal.rows import OperationRow
+from pta.serve.streams.answering import Answered, StreamState
 from pta.serve.streams.history import History
 from pta.serve.streams.past import Past
-from pta.serve.streams.statistics import StreamStatistics
-from pta.serve.streams.stream_state import StreamState
+
+_SECONDS = 10
 
 
 class LiveStream:
@@ -19,7 +24,12 @@ class LiveStream:
     """
 
     def __init__(
-        self, name: str, number: int, state: StreamState, operations: Iterable[Operation] = (), past: Past | None = None
+        self,
+        name: str,
+        number: int,
+        state: StreamState,
+        operations: Iterable[OperationRow] = (),
+        past: Past | None = None,
     ) -> None:
         self.name, self.number, self.past = name, number, past
         self.lock, self.changing = Lock(), Lock()  # `changing` is held by the one operation under way
@@ -33,7 +43,7 @@ class LiveStream:
         self.since_snapshot, self.snapshot_taken = 0, time.monotonic()
         self._minute, self._learned_in_it = 0, 0
 
-    def add_operation(self, row: Operation) -> None:
+    def add_operation(self, row: OperationRow) -> None:
         """Take note of an operation that is in the journal."""
         self.operations.append(row)
         self.history = History.of(self.operations)
@@ -49,3 +59,64 @@ class LiveStream:
             return False
         self._learned_in_it += count
         return True
+
+
+class StreamStatistics:
+    """Counts that grow with every group, and the last 1,000 answers."""
+
+    def __init__(self, classes: int) -> None:
+        self.answered = self.learned = self._all_changed = 0
+        self.answers = [0] * classes
+        self._prediction = np.zeros(classes)
+        self._changed, self._adapted, self._zero_shot, self._latencies = (deque[float](maxlen=1000) for _ in range(4))
+        self._per_second: deque[tuple[int, int]] = deque(maxlen=_SECONDS + 1)
+
+    def add(self, given: Answered, learned: bool, latencies: list[float]) -> None:
+        """Count the answers of a group, which were learned or not, with the seconds that each request took."""
+        labels, alone = given.labels.tolist(), given.scored.labels.tolist()
+        changed = [one != other for one, other in zip(labels, alone, strict=True)]
+        self.answered += len(labels)
+        self.learned += len(labels) if learned else 0
+        self._all_changed += sum(changed)
+        for label in labels:
+            self.answers[label] += 1
+        self._prediction += given.chances.sum(axis=0)
+        self._changed.extend(changed)
+        self._adapted.extend(given.entropies.tolist())
+        self._zero_shot.extend(given.scored.entropies.tolist())
+        self._latencies.extend(latencies)
+        second, count = int(time.monotonic()), len(labels)
+        if self._per_second and self._per_second[-1][0] == second:
+            count += self._per_second.pop()[1]
+        self._per_second.append((second, count))
+
+    def summary(self) -> dict[str, Any]:
+        """Rates, shares and entropies; None where there was no answer yet."""
+        now = int(time.monotonic())
+        recent = sum(count for second, count in self._per_second if now - _SECONDS <= second < now)
+        return {
+            "answered": self.answered,
+            "learned": self.learned,
+            "rate": recent / _SECONDS,
+            "latency_ms": {f"p{share}": self._latency(share) for share in (50, 99)},
+            "changed": {
+                "100": _mean(list(self._changed)[-100:]),
+                "1000": _mean(self._changed),
+                "all": self._all_changed / self.answered if self.answered else None,
+            },
+            "entropy": {"adapted": _mean(self._adapted), "zero_shot": _mean(self._zero_shot)},
+            "mean_prediction_entropy": self._mean_prediction_entropy(),
+        }
+
+    def _latency(self, share: int) -> float | None:
+        return 1000 * float(np.percentile(self._latencies, share)) if self._latencies else None
+
+    def _mean_prediction_entropy(self) -> float | None:
+        if not self.answered:
+            return None
+        mean = self._prediction / self._prediction.sum()
+        return float(-(mean * np.log(mean, out=np.zeros_like(mean), where=mean > 0)).sum())
+
+
+def _mean(values: Collection[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -1,6 +1,8 @@
 """Past: the rows and snapshots of one stream, and the state that they give under any history."""
 
 import time
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +12,14 @@ from numpy.typing import NDArray
 from pta.door.files import write_atomically
 from pta.errors import StateMismatch
 from pta.methods import Adapter, from_bytes, load_adapter
+from pta.serve.journal.data_folder import digest_of, keep_private, make_private_folder, require_named
 from pta.serve.journal.journal import Journal
-from pta.serve.journal.private import keep_private, make_private_folder
-from pta.serve.journal.rows import ANSWER, BatchSpan, GroupRows, Operation
-from pta.serve.journal.state_digest import digest_of, require_named
-from pta.serve.refusals import Refused
-from pta.serve.streams.answering import score
-from pta.serve.streams.history import History
-from pta.serve.streams.served import Served
+from pta.serve.journal.rows import ANSWER, BatchSpan, GroupRows, OperationRow
+from pta.serve.requests import Refused
+from pta.serve.streams.answering import StreamState, score
+from pta.serve.streams.history import History, Span
+from pta.serve.streams.served_model import ServedModel
 from pta.serve.streams.snapshots import Snapshots
-from pta.serve.streams.stream_state import StreamState
 
 _FILES = "{}.safetensors"
 
@@ -27,9 +27,9 @@ _FILES = "{}.safetensors"
 class Past:
     """A state is the replay of all rows in force, group by group in order of sequence, from the newest snapshot."""
 
-    def __init__(self, served: Served, journal: Journal, number: int, folder: Path) -> None:
-        self._served, self._journal, self._number = served, journal, number
-        self.folder = folder / "streams" / str(number)
+    def __init__(self, served: ServedModel, journal: Journal, number: int) -> None:
+        self._served, self.journal, self.number = served, journal, number
+        self.folder = journal.path.parent / "streams" / str(number)
         self._imports = self.folder / "imports"
         for part in (self.folder.parent, self.folder, self._imports):
             make_private_folder(part)
@@ -43,14 +43,14 @@ class Past:
         """The same, and how many rows were read for it."""
         state = self.snapshots.newest(history, until)
         if state is None:
-            if history.spans(0, self._journal.oldest(self._number)[0]):
+            if history.spans(0, self.journal.oldest(self.number)[0]):
                 self.require_kept(0)
             state = StreamState.fresh(self._served)
         return state, self.advance(state, history, until)
 
     def require_kept(self, sequence: int) -> None:
         """Refuse a moment before the oldest that rows can be replayed from."""
-        dropped, when = self._journal.oldest(self._number)
+        dropped, when = self.journal.oldest(self.number)
         if sequence < dropped:
             moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
             raise Refused(
@@ -64,7 +64,7 @@ class Past:
         for event in [*due, None]:
             end = until if event is None else event.sequence
             for first, last in history.spans(state.sequence, end):
-                for group in self._journal.groups(self._number, first - 1, last):
+                for group in self.journal.groups(self.number, first - 1, last):
                     self._learn(state, history, group)
                     read += len(group.sequences)
             if event is not None:
@@ -72,14 +72,32 @@ class Past:
         state.sequence = until
         return read
 
-    def answers_of(self, operations: list[Operation], batch: BatchSpan) -> NDArray[np.void]:
+    def answers_of(self, operations: list[OperationRow], batch: BatchSpan) -> NDArray[np.void]:
         """What the rows of a batch were answered: they are learned again from the state before them."""
         state = self.state_at(History.of(one for one in operations if one.sequence < batch.first), batch.first - 1)
-        (group,) = self._journal.groups(self._number, batch.first - 1, batch.last)
+        (group,) = self.journal.groups(self.number, batch.first - 1, batch.last)
         answered = state.learn(score(group.features, state.adapter.classifier, None), batch.last)
         answers = np.zeros(batch.last - batch.first + 1, ANSWER)
         answers[group.sequences - batch.first] = answered.stored()
         return answers
+
+    def count_changed(self, before: History, after: History) -> int:
+        """How many samples come into force or go out of force: those in force under one history and not the other."""
+        last = self.journal.last(self.number)[0]
+        ours, theirs = before.spans(0, last), after.spans(0, last)
+        pairs = ((max(a, c), min(b, d)) for a, b in ours for c, d in theirs)
+        common = [(first, last) for first, last in pairs if first <= last]
+        one, other = before.unlearned, after.unlearned
+        both = {source: max(one.get(source, 0), other.get(source, 0)) for source in {**one, **other}}
+        return self._count(ours, one) + self._count(theirs, other) - 2 * self._count(common, both)
+
+    def _count(self, spans: Iterable[Span], unlearned: Mapping[str, int]) -> int:
+        total, count = 0, partial(self.journal.count, self.number)
+        for first, last in spans:
+            total += count(after=first - 1, until=last)
+            for source, until in unlearned.items():
+                total -= count(source=source, after=first - 1, until=min(last, until))
+        return total
 
     def keep_import(self, content: bytes) -> dict[str, Any]:
         """Store a state that is to be imported; its argument in the journal."""
@@ -96,19 +114,18 @@ class Past:
             touches = [touch for touch, keep in zip(group.touches, kept.tolist(), strict=True) if keep]
             state.learn_again(group.features[kept], touches, int(group.sequences[-1]))
 
-    def _apply(self, state: StreamState, event: Operation) -> None:
+    def _apply(self, state: StreamState, event: OperationRow) -> None:
         if event.kind == "import":
             path = self._imports / _FILES.format(event.argument["digest"])
             require_named(path)
             imported = imported_adapter(path, self._served)
-            fresh = StreamState.fresh(self._served)
-            state.adapter, state.touches = imported, fresh.touches
+            state.adapter, state.touches = imported, np.zeros_like(state.touches)
         else:
             state.reset(event.argument["classes"])
         state.sequence = event.sequence
 
 
-def imported_adapter(source: Path | bytes, served: Served) -> Adapter:
+def imported_adapter(source: Path | bytes, served: ServedModel) -> Adapter:
     """The adapter of a state file or its content, if it is of the classifier, method and parameters served."""
     given: dict[str, Any] = {"classifier": served.classifier, "model": served.encoder}
     adapter = from_bytes(source, **given) if isinstance(source, bytes) else load_adapter(source, **given)

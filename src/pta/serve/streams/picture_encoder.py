@@ -3,12 +3,14 @@
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Condition, Thread
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pta.door.images.reading import open_counted
 from pta.door.limits import Limits
 from pta.errors import PtaError, UnreadableSample, naming
 from pta.models import Encoder, ImageEncoder
@@ -17,11 +19,10 @@ from pta.run.encoding import encode_prepared
 from pta.run.feed.batches import default_workers
 from pta.run.gpu.encoder_program import EncoderProgram
 from pta.run.reading import Reading
-from pta.serve.streams.pictures import pixels_of
-from pta.serve.streams.stage import use_threads
+from pta.serve.streams.stage import errors_told_to, use_threads
 
 _log = logging.getLogger("pta.serve")
-_AT_ONCE_ON_CPU = 16  # pictures that the model sees at once; those of other requests wait for no more
+_MAX_BATCH_ON_CPU = 16  # pictures that the model sees at once; those of other requests wait for no more
 
 Outcome = NDArray[np.float32] | Exception
 """The features of a request, B×d, or what is wrong with one of its pictures."""
@@ -58,7 +59,7 @@ class PictureEncoder:
     def __init__(self, encoder: Encoder, limits: Limits, most_pixels: int, threads: int) -> None:
         on_cpu = encoder.device.type == "cpu"
         self._encoder, self._most_pixels = encoder, most_pixels
-        self._reading = Reading(limits=limits, batch=_AT_ONCE_ON_CPU) if on_cpu else Reading(limits=limits)
+        self._reading = Reading(limits=limits, batch=_MAX_BATCH_ON_CPU) if on_cpu else Reading(limits=limits)
         self._decoding = open_decoding(encoder, self._reading)
         self._program = EncoderProgram(encoder, self._reading.batch)
         self._turns: deque[_Task] = deque()  # requests with pictures that are not decoded, the next one first
@@ -91,14 +92,11 @@ class PictureEncoder:
     def _decode_all(self) -> None:
         while (turn := self._next_turn()) is not None:
             task, number = turn
-            try:
+            with errors_told_to(partial(self._failed, task, number)):
                 if number == 0 and not self._begin(task):
                     continue
                 with naming(f"image[{number}]"):
                     prepared = self._decoding.prepare(task.pictures[number], "", number)
-            except Exception as error:
-                self._failed(task, number, error)
-            else:
                 with self._changed:
                     self._decoded.append((task, number, prepared))
                     self._changed.notify_all()
@@ -150,11 +148,12 @@ class PictureEncoder:
     def _encode_all(self, threads: int) -> None:
         use_threads(threads)
         while batch := self._next_batch():
-            try:
+            with errors_told_to(partial(self._all_failed, batch)):
                 self._encode(batch)
-            except Exception as error:
-                for task, number, _ in batch:
-                    self._failed(task, number, error)
+
+    def _all_failed(self, batch: Sequence[tuple[_Task, int, Any]], error: Exception) -> None:
+        for task, number, _ in batch:
+            self._failed(task, number, error)
 
     def _next_batch(self) -> list[tuple[_Task, int, Any]]:
         """What is decoded, up to a batch; nothing at the end."""
@@ -167,18 +166,17 @@ class PictureEncoder:
     def _encode(self, batch: Sequence[tuple[_Task, int, Any]]) -> None:
         raw, errors = self._decoding.finish([prepared for _, _, prepared in batch])
         good = [(task, number) for (task, number, _), error in zip(batch, errors, strict=True) if error is None]
-        features = self._features(raw) if good else ()
+        features: NDArray[np.float32] | tuple[()] = ()
+        if good:
+            encoded = encode_prepared(self._program, raw, self._reading)["features"].float().cpu()
+            self._encoder.require_finite(encoded)
+            features = encoded.numpy()
         for (task, number), row in zip(good, features, strict=True):
             task.features[number] = row
             self._finished(task)
         for (task, number, _), error in zip(batch, errors, strict=True):
             if error is not None:
                 self._failed(task, number, UnreadableSample(f"image[{number}]: {error}"))
-
-    def _features(self, raw: Any) -> NDArray[np.float32]:
-        features = encode_prepared(self._program, raw, self._reading)["features"].float().cpu()
-        self._encoder.require_finite(features)
-        return features.numpy()
 
     # -- done -------------------------------------------------------------------------------------------------------
 
@@ -204,3 +202,14 @@ class PictureEncoder:
         with self._changed:
             self._under_way -= 1
             self._changed.notify_all()
+
+
+_ANIMATION_IN_PNG = b"\0\0\0\x08acTL"  # a chunk in front of the pixels
+
+
+def pixels_of(content: bytes, limits: Limits) -> int:
+    """How many pixels a picture counts as; an animation and a format that is not read are refused."""
+    image, pixels = open_counted(content, limits)
+    if getattr(image, "is_animated", False) or _ANIMATION_IN_PNG in content[: max(0, content.find(b"IDAT"))]:
+        raise UnreadableSample("it is animated; send one frame as a picture of its own")
+    return pixels

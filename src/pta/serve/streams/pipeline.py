@@ -5,49 +5,52 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from pta.errors import MachineFailure, PtaError, UserMistake
-from pta.serve.journal.journal import Journal
-from pta.serve.journal.no_journal import NoJournal
-from pta.serve.journal.rows import Found, NewRequest
-from pta.serve.refusals import Refused
-from pta.serve.streams.admission import Admission, Job, require_same
+from pta.serve.journal.no_journal import JournalLike
+from pta.serve.journal.rows import Committed, Found, NewRequest
+from pta.serve.requests import Refused
 from pta.serve.streams.answering import Answered, Scored, answer, rounded, score, warm_up
-from pta.serve.streams.last_answers import LastAnswers
 from pta.serve.streams.live_stream import LiveStream
+from pta.serve.streams.pending import PendingRequest, PendingRequests, require_same
 from pta.serve.streams.picture_encoder import PictureEncoder
-from pta.serve.streams.replying import Replies
-from pta.serve.streams.served import Served, ServiceSettings, rule_of
-from pta.serve.streams.stage import Stage, one_thread
+from pta.serve.streams.replies import LastAnswers, Replies
+from pta.serve.streams.served_model import ServedModel, ServiceSettings, rule_of
+from pta.serve.streams.stage import Stage, errors_told_to, one_thread
 from pta.serve.streams.stream_set import StreamSet
 
+T = TypeVar("T")
 _log = logging.getLogger("pta.serve")
 
 
+@dataclass(eq=False)
 class Change:
     """Work between two groups: `write` in the thread that writes the journal, then `apply` in the one that learns."""
 
-    def __init__(self, write: Callable[[], Any], apply: Callable[[Any], Any]) -> None:
-        self.write, self.apply = write, apply
-        self.written: Any = None
-        self.future: Future[Any] = Future()
+    write: Callable[[], Any]
+    apply: Callable[[Any], object]
+    written: Any = None
+    future: Future[None] = field(default_factory=Future)
 
     def __len__(self) -> int:
         return 0
 
 
-class Group:
-    """Jobs that were committed together, those that learn and those that do not."""
+@dataclass(eq=False)
+class CommittedGroup:
+    """Requests that were committed together, those that learn and those that do not."""
 
-    def __init__(self, number: int, time: float, jobs: list[Job]) -> None:
-        self.number, self.time, self.jobs = number, time, jobs
+    jobs: list[PendingRequest]
+    number: int = 0
+    time: float = 0.0
 
     def __len__(self) -> int:
         return sum(map(len, self.jobs))
@@ -61,14 +64,14 @@ class Pipeline:
 
     def __init__(
         self,
-        served: Served,
+        served: ServedModel,
         settings: ServiceSettings,
-        journal: Journal | NoJournal,
-        admission: Admission,
+        journal: JournalLike,
+        pending: PendingRequests,
         streams: StreamSet,
         after_group: Callable[[LiveStream], None],
     ) -> None:
-        self._journal, self._admission, self._quota = journal, admission, settings.quota
+        self._journal, self._pending, self._quota = journal, pending, settings.quota
         self._streams, self._after_group = streams, after_group
         adapter = served.fresh()
         warm_up(adapter)
@@ -80,19 +83,25 @@ class Pipeline:
             self._pictures = PictureEncoder(served.encoder, *limits, threads=torch.get_num_threads())
         self.last_answers = LastAnswers()
         self.beside = one_thread("replay")
-        self._stages: list[Stage[Any]] = []
-        self._hand_to_learning = self._hand_to(self._learn, own_thread=isinstance(journal, Journal))
+        self._stages: list[Stage] = []
+        self._hand_to_learning = self._hand_to(self._learn, own_thread=journal.is_durable)
         self._hand_to_writing = self._hand_to(self._write, own_thread=bool(self._stages))
         self._hand_to_scoring = self._hand_to(self._score, own_thread=True)
 
-    def put(self, item: Job | Change) -> None:
+    def put(self, item: PendingRequest | Change) -> None:
         """Begin with a request, or with work between two groups."""
-        if isinstance(item, Change) or item.request.pictures is None:
+        if isinstance(item, Change) or item.request.pictures is None or self._pictures is None:
             self._hand_to_scoring([item])
         else:
-            assert self._pictures is not None  # as `Service.submit` refuses them otherwise
             known, done = partial(self._is_answered, item), partial(self._encoded, item)
             self._pictures.put(item.request.pictures, known, done)
+
+    def write(self, work: Callable[[], T], apply: Callable[[T], object] = lambda written: None) -> T:
+        """Do something in the thread that writes the journal; wait until it and what came before it are applied."""
+        change = Change(work, apply)
+        self.put(change)
+        change.future.result()
+        return change.written
 
     def close(self) -> None:
         """Answer what is queued, write the answers, and end."""
@@ -109,43 +118,45 @@ class Pipeline:
         """How items go on to a stage, in a thread of its own or in that of the stage before."""
         if not own_thread:
             return work
-        stage: Stage[Any] = Stage(work.__name__.strip("_"), work, self._fail)
+        stage = Stage(work.__name__.strip("_"), work, self._fail)
         self._stages.append(stage)
         return stage.put
 
-    def _fail(self, items: Sequence[Job | Change | Group], error: Exception) -> None:
+    def _fail(self, items: Sequence[PendingRequest | Change | CommittedGroup], error: Exception) -> None:
+        _log.error("a request could not be answered", exc_info=error)
         for item in items:
-            if isinstance(item, Group):
-                self._fail(item.jobs, error)
-            elif isinstance(item, Change):
+            if isinstance(item, Change):
                 item.future.set_exception(error)
-            elif not item.future.done():
-                self._admission.finish(item, error)
+                continue
+            for job in item.jobs if isinstance(item, CommittedGroup) else [item]:
+                if not job.future.done():
+                    self._pending.finish(job, error)
 
     # -- score ------------------------------------------------------------------------------------------------------
 
-    def _encoded(self, job: Job, outcome: NDArray[np.float32] | Exception) -> None:
+    def _encoded(self, job: PendingRequest, outcome: NDArray[np.float32] | Exception) -> None:
         """The pictures of a request are features now, or one of them cannot be."""
         if isinstance(outcome, Exception):
-            self._admission.finish(job, Refused(422, str(outcome)) if isinstance(outcome, UserMistake) else outcome)
+            self._pending.finish(job, Refused(422, str(outcome)) if isinstance(outcome, UserMistake) else outcome)
         else:
             job.features = outcome
             self._hand_to_scoring([job])
 
-    def _score(self, items: Sequence[Job | Change]) -> None:
+    def _score(self, items: Sequence[PendingRequest | Change]) -> None:
         """Score all jobs in one batch; operations keep their place among them."""
-        ready: list[tuple[Job, NDArray[np.float32]]] = []
-        for item in items:
-            if isinstance(item, Job) and (item.request.pictures is not None or not self._is_answered(item)):
-                assert item.features is not None  # as pictures come here once they are encoded
-                ready.append((item, item.features))
-        if ready:
-            scored = score(rounded(np.concatenate([features for _, features in ready])), self._classifier, self._rule)
-            for job, rows in _slices([job for job, _ in ready]):
+        rest = [item for item in items if not isinstance(item, PendingRequest) or self._is_to_be_scored(item)]
+        jobs = [item for item in rest if isinstance(item, PendingRequest)]
+        if jobs:
+            features = np.concatenate([job.features for job in jobs])
+            scored = score(rounded(features), self._classifier, self._rule)
+            for job, rows in _slices(jobs):
                 job.scored = scored.of(rows)
-        self._hand_to_writing([item for item in items if isinstance(item, Change) or item.scored is not None])
+        self._hand_to_writing(rest)
 
-    def _is_answered(self, job: Job) -> bool:
+    def _is_to_be_scored(self, job: PendingRequest) -> bool:
+        return job.request.pictures is not None or not self._is_answered(job)  # pictures were asked for before
+
+    def _is_answered(self, job: PendingRequest) -> bool:
         """Whether a request with this id was learned before; it is then answered as it was."""
         request, stream = job.request, self._streams.get(job.request.stream)
         if request.id is None or request.learn == "false" or stream is None:
@@ -156,11 +167,11 @@ class Pipeline:
         try:
             require_same(found.digest, request)
         except Refused as refused:
-            self._admission.finish(job, refused)
+            self._pending.finish(job, refused)
             return True
         answers = self._answers(stream, found)
         if answers is not None:
-            self._admission.finish(job, self._replies.repeated(job, found, answers))
+            self._pending.finish(job, self._replies.repeated(job, found, answers))
         else:
             self.beside.submit(self._recall, job, stream)
         return True
@@ -168,77 +179,76 @@ class Pipeline:
     def _answers(self, stream: LiveStream, found: Found) -> NDArray[np.void] | None:
         return self.last_answers.find(stream.number, found.sequences) if found.answers is None else found.answers
 
-    def _recall(self, job: Job, stream: LiveStream) -> None:
+    def _recall(self, job: PendingRequest, stream: LiveStream) -> None:
         """Answer a request whose answers a killed process did not write, and write those of its batch."""
         assert stream.past is not None  # as something was found
-        assert isinstance(self._journal, Journal)
-        try:
+        with errors_told_to(partial(self._pending.finish, job)):
             found = self._journal.find(stream.number, job.id_hash)
             if found is None:
                 raise Refused(409, "the sample was erased while it was looked for; send it again to learn it")
             answers = self._answers(stream, found)  # another request may have had the same batch
             if answers is None:
-                batch = self._journal.batch_of(stream.number, int(found.sequences[0]))
+                batch = stream.past.journal.batch_of(stream.number, int(found.sequences[0]))
                 answers = stream.past.answers_of(stream.operations, batch)
                 self.last_answers.add(batch.group, {stream.number: (batch.first, answers)})
                 answers = answers[found.sequences - batch.first]
                 self.put(Change(lambda: self._commit([]), lambda committed: None))
-            self._admission.finish(job, self._replies.repeated(job, found, answers))
-        except Exception as error:
-            self._admission.finish(job, error)
+            self._pending.finish(job, self._replies.repeated(job, found, answers))
 
     # -- write ------------------------------------------------------------------------------------------------------
 
-    def _write(self, items: Sequence[Job | Change]) -> None:
+    def _write(self, items: Sequence[PendingRequest | Change]) -> None:
         """Commit jobs as one group; what an operation writes comes between two groups."""
         for kind, some in groupby(items, type):
-            if kind is Job:
-                self._write_group([item for item in some if isinstance(item, Job)])
+            if kind is PendingRequest:
+                self._write_group([item for item in some if isinstance(item, PendingRequest)])
                 continue
             for change in some:
                 assert isinstance(change, Change)
-                try:
+                with errors_told_to(change.future.set_exception):
                     change.written = change.write()
-                except Exception as error:
-                    change.future.set_exception(error)
-                else:
                     self._hand_to_learning([change])
 
-    def _write_group(self, jobs: list[Job]) -> None:
+    def _write_group(self, jobs: list[PendingRequest]) -> None:
         going_on = []
         for job in jobs:
             try:
                 self._decide(job)
                 going_on.append(job)
             except PtaError as error:
-                self._admission.finish(job, error)
+                self._pending.finish(job, error)
         learning = [job for job in going_on if job.request.learn != "false" and job.reason is None]
-        group = Group(0, 0.0, going_on)
+        group = CommittedGroup(going_on)
         if learning:
             try:
-                group.number, group.time, firsts = self._commit(learning)
-                for job, first in zip(learning, firsts, strict=True):
-                    job.sequences = np.arange(first, first + len(job))
+                committed = self._commit(learning)
+                group.number, group.time = committed.group, committed.time
+                for job, first in zip(learning, committed.firsts, strict=True):
+                    job.first = first
             except MachineFailure as error:
                 for job in learning:
                     job.reason = str(error)
                     if job.request.learn == "true":
                         group.jobs.remove(job)
-                        self._admission.finish(job, Refused(503, f"nothing was learned: {error}"))
+                        self._pending.finish(job, Refused(503, f"nothing was learned: {error}"))
         if group.jobs:
             self._hand_to_learning([group])
 
-    def _commit(self, learning: list[Job]) -> tuple[int, float, tuple[int, ...]]:
+    def _commit(self, learning: list[PendingRequest]) -> Committed:
         """One transaction, with the oldest answers that are not written yet."""
         answers = self.last_answers.oldest()
-        committed = self._journal.commit([_row(job) for job in learning], answers)
+        requests = [
+            NewRequest(job.stream.number, job.id_hash, asked.digest, asked.source, scored.features, scored.touches)
+            for job, asked, scored in ((job, job.request, job.scored) for job in learning)
+        ]
+        committed = self._journal.commit(requests, answers)
         self.last_answers.written(answers)
-        return committed.group, committed.time, committed.firsts
+        return committed
 
-    def _decide(self, job: Job) -> None:
+    def _decide(self, job: PendingRequest) -> None:
         """Whether a job is learned, and if not, why."""
         request = job.request
-        stream = job.stream = self._streams.get(request.stream) or self._created(request.stream)
+        stream = job.stream = self._streams.get_or_create(request.stream)
         if request.learn == "false":
             return
         broken = stream.failed or self._journal.read_only
@@ -254,81 +264,60 @@ class Pipeline:
             raise refused
         job.reason = str(refused)
 
-    def _created(self, name: str) -> LiveStream:
-        self._streams.require_usable(name)
-        return self._streams.create(name)
-
     # -- learn and answer -------------------------------------------------------------------------------------------
 
-    def _learn(self, items: Sequence[Group | Change]) -> None:
+    def _learn(self, items: Sequence[CommittedGroup | Change]) -> None:
         for item in items:
             if isinstance(item, Change):
-                try:
-                    item.future.set_result(item.apply(item.written))
-                except Exception as error:
-                    item.future.set_exception(error)
+                with errors_told_to(item.future.set_exception):
+                    item.apply(item.written)
+                    item.future.set_result(None)
             else:
                 self._learn_group(item)
 
-    def _learn_group(self, group: Group) -> None:
+    def _learn_group(self, group: CommittedGroup) -> None:
         """One batch per stream; the answers are kept until the next commit."""
         stored, replies = {}, []
-        streams: dict[LiveStream, list[Job]] = {}
+        streams: dict[LiveStream, list[PendingRequest]] = {}
         for job in group.jobs:
-            assert job.stream is not None  # as `_decide` found it
             streams.setdefault(job.stream, []).append(job)
         for stream, jobs in streams.items():
             for learn in (True, False):
-                some = [job for job in jobs if (job.sequences is not None) is learn]
+                some = [job for job in jobs if (job.first is not None) is learn]
                 if not some:
                     continue
-                try:
-                    with stream.lock:
-                        answered = self._answer(stream, some, learn)
-                        if learn:
-                            stored[stream.number] = int(_rows(some[0])[0]), answered.stored()
-                            stream.time = group.time
-                            stream.since_snapshot += len(answered.labels)
-                        now = time.perf_counter()
-                        stream.statistics.add(answered, learn, [now - job.began for job in some])
-                        stream.version += 1
-                        replies += [(job, self._replies.first(job, answered, rows)) for job, rows in _slices(some)]
-                except Exception as error:  # the other streams of the group still learn what is in the journal
-                    _log.exception("a request could not be answered")
-                    self._fail(some, error)
+                # The other streams of the group still learn what is in the journal.
+                with errors_told_to(partial(self._fail, some)), stream.lock:
+                    answered = self._answer(stream, some, learn)
+                    if learn:
+                        stored[stream.number] = int(some[0].sequences[0]), answered.stored()
+                        stream.time = group.time
+                        stream.since_snapshot += len(answered.labels)
+                    now = time.perf_counter()
+                    stream.statistics.add(answered, learn, [now - job.began for job in some])
+                    stream.version += 1
+                    replies += [(job, self._replies.first(job, answered, rows)) for job, rows in _slices(some)]
         if stored:
             self.last_answers.add(group.number, stored)
         for job, reply in replies:
-            self._admission.finish(job, reply)
+            self._pending.finish(job, reply)
         for stream in streams:
             self._after_group(stream)
 
-    def _answer(self, stream: LiveStream, jobs: list[Job], learn: bool) -> Answered:
-        scored = Scored.joined([job.scored for job in jobs if job.scored is not None])
+    def _answer(self, stream: LiveStream, jobs: list[PendingRequest], learn: bool) -> Answered:
+        scored = Scored.joined([job.scored for job in jobs])
         if not learn:
             return answer(stream.state.adapter, scored, learn=False)
         try:
-            return stream.state.learn(scored, int(_rows(jobs[-1])[-1]))
+            return stream.state.learn(scored, int(jobs[-1].sequences[-1]))
         except Exception as error:
             stream.failed = f"stream {stream.name} could not learn what is in the journal: {error}"
             raise
 
 
-def _slices(jobs: Sequence[Job]) -> Iterator[tuple[Job, slice]]:
+def _slices(jobs: Sequence[PendingRequest]) -> Iterator[tuple[PendingRequest, slice]]:
     """Jobs with their rows in a batch of all of them."""
     start = 0
     for job in jobs:
         yield job, slice(start, start + len(job))
         start += len(job)
-
-
-def _rows(job: Job) -> NDArray[np.int64]:
-    assert job.sequences is not None  # as it is in the journal
-    return job.sequences
-
-
-def _row(job: Job) -> NewRequest:
-    assert job.stream is not None
-    assert job.scored is not None  # as it was encoded
-    request, scored = job.request, job.scored
-    return NewRequest(job.stream.number, job.id_hash, request.digest, request.source, scored.features, scored.touches)

@@ -4,11 +4,12 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 from pta.errors import PtaError
 from pta.serve.journal.journal import Journal
 from pta.serve.streams.live_stream import LiveStream
-from pta.serve.streams.served import ServiceSettings
+from pta.serve.streams.served_model import ServiceSettings
 from pta.serve.streams.stream_set import StreamSet
 
 _log = logging.getLogger("pta.serve")
@@ -87,18 +88,14 @@ class Saving:
         while largest is not None and self._may_drop and self._journal.size() > largest:
             firsts = []
             for stream in self._streams:
-                assert stream.past is not None
-                with stream.lock:
-                    agreeing = stream.past.snapshots.agreeing(stream.history, self._journal.oldest(stream.number)[0])
-                firsts += [(agreeing[0].time, agreeing[0].sequence, stream)] if agreeing else []
+                if (past := stream.past) is not None:
+                    with stream.lock:
+                        agreeing = past.snapshots.agreeing(stream.history, self._journal.oldest(past.number)[0])
+                    firsts += [(agreeing[0].time, agreeing[0].sequence, past)] if agreeing else []
             if not firsts:
                 return
-            _, sequence, stream = min(firsts, key=lambda one: one[:2])
-            self._drop(stream, sequence)
-            if self._journal.oldest(stream.number)[0] < sequence:
+            _, sequence, past = min(firsts, key=lambda first: first[:2])
+            self._write(partial(self._journal.drop_until, past.number, sequence))
+            past.snapshots.remove(0, sequence - 1)
+            if self._journal.oldest(past.number)[0] < sequence:
                 return  # a group reaches over the snapshot
-
-    def _drop(self, stream: LiveStream, sequence: int) -> None:
-        assert stream.past is not None
-        self._write(lambda: self._journal.drop_until(stream.number, sequence))
-        stream.past.snapshots.remove(0, sequence - 1)

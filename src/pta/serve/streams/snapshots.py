@@ -1,29 +1,23 @@
 """Snapshots: the states of a stream on the disk, each with the row up to which it learned."""
 
-import hashlib
-import json
 import logging
 import platform
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from pta import __version__
-from pta.door.files import load_tensors, remove_temporary_files
+from pta.door.files import remove_temporary_files
 from pta.engines.gpu.processors import numba_is_installed
-from pta.errors import PtaError, StateMismatch
+from pta.errors import PtaError
 from pta.methods import load_adapter
-from pta.methods.state_file import ANCHORS, read_stream
-from pta.serve.journal.private import keep_private, make_private_folder
-from pta.serve.journal.state_digest import digest_of, require_named
+from pta.methods.state_file import read_stream
+from pta.serve.journal.data_folder import digest_of, keep_private, make_private_folder, require_whole
+from pta.serve.streams.answering import StreamState
 from pta.serve.streams.history import History
-from pta.serve.streams.served import Served
-from pta.serve.streams.stream_state import StreamState
+from pta.serve.streams.served_model import ServedModel
 
 _log = logging.getLogger("pta.serve")
 _UNFINISHED = ".{}.safetensors"  # before the digest of its content is known
@@ -54,7 +48,7 @@ class SavedState:
 class Snapshots:
     """The snapshots of a stream, oldest first; one thread at a time changes them."""
 
-    def __init__(self, folder: Path, served: Served) -> None:
+    def __init__(self, folder: Path, served: ServedModel) -> None:
         self._folder, self._served = folder, served
         make_private_folder(folder)
         remove_temporary_files(folder)
@@ -126,23 +120,3 @@ def _described(path: Path) -> SavedState | None:
     except (PtaError, ValueError, TypeError, KeyError) as error:
         _log.warning("%s is not used: %s", path, error)
         return None
-
-
-def require_whole(path: Path) -> None:
-    """Refuse a snapshot that does not have its digest: that in its name or, in older snapshots, that inside."""
-    if "-" in path.stem:
-        require_named(path)
-        return
-    tensors, description = load_tensors(path, kind="state")
-    about = description.get("stream")
-    tensors.pop(ANCHORS, None)
-    if not isinstance(about, dict) or about.pop("digest", None) != _digest(tensors, about):
-        raise StateMismatch(f"{path} is damaged: its content does not have the digest it was written with")
-
-
-def _digest(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
-    digest = hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16)
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
-    return digest.hexdigest()

@@ -1,18 +1,16 @@
 """Stage: a thread that takes whatever waits, up to a group, and works on it."""
 
-import logging
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Generic, TypeVar
+from typing import Any
 
 import torch
 
-from pta.serve.streams.served import LARGEST_GROUP
-
-_log = logging.getLogger("pta.serve")
-Item = TypeVar("Item", bound=Sized)
+from pta.serve.streams.served_model import LARGEST_GROUP
 
 
 def use_threads(count: int) -> None:
@@ -29,8 +27,19 @@ def one_thread(name: str) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, name, initializer=use_threads, initargs=(1,))
 
 
-class Stage(Generic[Item]):
+@contextmanager
+def errors_told_to(tell: Callable[[Exception], object]) -> Iterator[None]:
+    """Tell an error to those who wait for this thread's work, which goes on: the door between two threads."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001
+        tell(error)
+
+
+class Stage:
     """Works on items in order; those that came during the work before are taken together. Torch uses no other thread.
+
+    Items have a length: how many samples they are.
 
     Args:
         fail: told of items whose work raised what it must not raise.
@@ -39,16 +48,16 @@ class Stage(Generic[Item]):
     def __init__(
         self,
         name: str,
-        work: Callable[[list[Item]], None],
-        fail: Callable[[Sequence[Item], Exception], None],
+        work: Callable[[list[Any]], None],
+        fail: Callable[[Sequence[Any], Exception], None],
     ) -> None:
         self._work, self._fail = work, fail
-        self._queue: SimpleQueue[Item | None] = SimpleQueue()
-        self._held: Item | None = None  # taken, but too large for the last group
+        self._queue: SimpleQueue[Any] = SimpleQueue()
+        self._held: Any = None  # taken, but too large for the last group
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def put(self, items: Iterable[Item]) -> None:
+    def put(self, items: Iterable[Any]) -> None:
         """Queue items."""
         for item in items:
             self._queue.put(item)
@@ -64,16 +73,13 @@ class Stage(Generic[Item]):
         while going_on:
             items, going_on = self._take()
             if items:
-                try:
+                with errors_told_to(partial(self._fail, items)):
                     self._work(items)
-                except Exception as error:
-                    _log.exception("a request could not be answered")
-                    self._fail(items, error)
 
-    def _take(self) -> tuple[list[Item], bool]:
+    def _take(self) -> tuple[list[Any], bool]:
         """What waits, up to a group of samples, and whether there will be more."""
         item, self._held = self._queue.get() if self._held is None else self._held, None
-        items: list[Item] = []
+        items: list[Any] = []
         count = 0
         while item is not None:
             count += len(item)

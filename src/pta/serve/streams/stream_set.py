@@ -3,18 +3,16 @@
 import re
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 from pta.errors import MachineFailure, UnreadableFile
 from pta.serve.journal.journal import Journal
-from pta.serve.journal.no_journal import NoJournal
-from pta.serve.refusals import Refused
-from pta.serve.requests import ITS_LETTERS, NAME
+from pta.serve.journal.no_journal import JournalLike
+from pta.serve.requests import ITS_LETTERS, NAME, Refused
+from pta.serve.streams.answering import StreamState
 from pta.serve.streams.history import History
 from pta.serve.streams.live_stream import LiveStream
 from pta.serve.streams.past import Past
-from pta.serve.streams.served import Served
-from pta.serve.streams.stream_state import StreamState
+from pta.serve.streams.served_model import ServedModel
 
 DEFAULT = "default"
 
@@ -22,14 +20,14 @@ DEFAULT = "default"
 class StreamSet:
     """Streams in memory, each the replay of its rows; the thread that writes the journal makes and deletes them."""
 
-    def __init__(self, served: Served, journal: Journal | NoJournal, folder: Path | None, auto_create: int) -> None:
-        self._served, self._journal, self._folder, self._auto_create = served, journal, folder, auto_create
+    def __init__(self, served: ServedModel, journal: JournalLike, durable: Journal | None, auto_create: int) -> None:
+        self._served, self._journal, self._durable, self._auto_create = served, journal, durable, auto_create
         self._by_name: dict[str, LiveStream] = {}
         self._leaving: set[str] = set()
-        if isinstance(journal, Journal):
-            self._remove_deleted(journal)
-            for name, number in journal.streams().items():
-                self._by_name[name] = self._recovered(journal, name, number)
+        if durable is not None:
+            _remove_deleted(durable)
+            for name, number in durable.streams().items():
+                self._by_name[name] = _recovered(Past(served, durable, number), name)
         if DEFAULT not in self._by_name:
             self.create(DEFAULT)
 
@@ -49,10 +47,18 @@ class StreamSet:
         return stream
 
     def require_usable(self, name: str) -> None:
-        """Refuse a name that is no stream and may not become one."""
+        """Refuse a name that is not a stream and may not become one."""
         if name not in self._by_name and len(self._by_name) > self._auto_create:
             self.require(name)
         require_name(name)
+
+    def get_or_create(self, name: str) -> LiveStream:
+        """A stream, which may come into being on first use."""
+        stream = self._by_name.get(name)
+        if stream is None:
+            self.require_usable(name)
+            stream = self.create(name)
+        return stream
 
     def create(self, name: str) -> LiveStream:
         """A stream, made unless it is there."""
@@ -72,14 +78,15 @@ class StreamSet:
 
         def make(number: int) -> None:
             made[number] = None
-            made[number] = self._past(number)
+            if self._durable is not None:
+                made[number] = Past(self._served, self._durable, number)
 
         try:
             self._journal.create(name, make)
         except BaseException as error:
-            if self._folder is not None:
+            if self._durable is not None:
                 for number in made:
-                    shutil.rmtree(self._folder / "streams" / str(number), ignore_errors=True)
+                    shutil.rmtree(self._durable.path.parent / "streams" / str(number), ignore_errors=True)
             if isinstance(error, UnreadableFile | MachineFailure):
                 raise Refused(503, f"stream {name} was not made: {error}") from None
             raise
@@ -102,7 +109,7 @@ class StreamSet:
             self._journal.delete(stream.number)
         finally:
             self._leaving.remove(stream.name)
-            if isinstance(self._journal, Journal) and stream.name in self._journal.streams():
+            if self._durable is not None and stream.name in self._durable.streams():
                 stream.gone = False
                 self._by_name[stream.name] = stream
             else:
@@ -111,32 +118,26 @@ class StreamSet:
                 if stream.name == DEFAULT and self._journal.read_only is None:
                     self.create(DEFAULT)
 
-    def _remove_deleted(self, journal: Journal) -> None:
-        """Remove the files of deleted streams, which a killed process may have left."""
-        assert self._folder is not None  # as there is a journal
-        numbers = {str(number) for number in journal.streams().values()}
-        for folder in self._folder.glob("streams/*"):
-            if folder.name.isdecimal() and folder.name not in numbers:
-                shutil.rmtree(folder, ignore_errors=True)
 
-    def _past(self, number: int) -> Past | None:
-        if self._folder is None or not isinstance(self._journal, Journal):
-            return None
-        return Past(self._served, self._journal, number, self._folder)
+def _remove_deleted(journal: Journal) -> None:
+    """Remove the files of deleted streams, which a killed process may have left."""
+    numbers = {str(number) for number in journal.streams().values()}
+    for folder in journal.path.parent.glob("streams/*"):
+        if folder.name.isdecimal() and folder.name not in numbers:
+            shutil.rmtree(folder, ignore_errors=True)
 
-    def _recovered(self, journal: Journal, name: str, number: int) -> LiveStream:
-        """The newest snapshot that agrees, and the rows after it."""
-        past = self._past(number)
-        assert past is not None
-        last, when = journal.last(number)
-        operations = journal.operations(number)
-        for row in operations:
-            if row.argument.get("erase"):  # a killed process may have left them
-                past.snapshots.remove(row.argument["first"], row.sequence - 1)
-        state, read = past.replayed(History.of(operations), last)
-        stream = LiveStream(name, number, state, operations, past)
-        stream.time, stream.since_snapshot = when, read
-        return stream
+
+def _recovered(past: Past, name: str) -> LiveStream:
+    """The newest snapshot that agrees, and the rows after it."""
+    last, when = past.journal.last(past.number)
+    operations = past.journal.operations(past.number)
+    for row in operations:
+        if row.argument.get("erase"):  # a killed process may have left them
+            past.snapshots.remove(row.argument["first"], row.sequence - 1)
+    state, read = past.replayed(History.of(operations), last)
+    stream = LiveStream(name, past.number, state, operations, past)
+    stream.time, stream.since_snapshot = when, read
+    return stream
 
 
 def require_name(name: str) -> None:

@@ -5,10 +5,8 @@ from typing import Any
 import torch
 
 from pta.methods import Adapter
-from pta.serve.journal.journal import Journal
-from pta.serve.journal.no_journal import NoJournal
 from pta.serve.streams.live_stream import LiveStream
-from pta.serve.streams.served import rule_of
+from pta.serve.streams.served_model import rule_of
 
 _MOST_ROWS = 200
 _MOST_SOURCES = 50
@@ -28,7 +26,7 @@ def brief_summary(stream: LiveStream) -> dict[str, Any]:
         }
 
 
-def full_summary(stream: LiveStream, journal: Journal | NoJournal) -> dict[str, Any]:
+def full_summary(stream: LiveStream, read_only: str | None) -> dict[str, Any]:
     """Everything about a stream; counts of answers are since the service started, touches those in force."""
     brief = brief_summary(stream)
     with stream.lock:
@@ -38,13 +36,14 @@ def full_summary(stream: LiveStream, journal: Journal | NoJournal) -> dict[str, 
         cosines, has_touches = _cosines(adapter), rule_of(adapter) is not None
     names = adapter.classifier.class_names
     rows = zip(names, touches, answers, cosines, strict=True)
-    sources = journal.sources(stream.number) if isinstance(journal, Journal) else {}
+    sources, oldest = {}, (brief["sequence"], brief["time"])
+    if (past := stream.past) is not None:
+        sources, oldest = past.journal.sources(past.number), past.journal.oldest(past.number)
     largest = sorted(sources.items(), key=lambda one: -one[1])[:_MOST_SOURCES]
-    oldest = journal.oldest(stream.number) if isinstance(journal, Journal) else (brief["sequence"], brief["time"])
     return {
         **brief,
         **counts,
-        "read_only": stream.failed or journal.read_only,
+        "read_only": stream.failed or read_only,
         "classes": [
             {"name": name, "touches": count if has_touches else None, "answers": answered, "cosine": cosine}
             for name, count, answered, cosine in rows

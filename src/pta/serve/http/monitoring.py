@@ -1,14 +1,57 @@
-"""What Prometheus reads of a service. The names are documented in docs/serve.md and stay as they are."""
+"""What operators see of requests: one log line each, never with a token, a feature or a pixel, and Prometheus metrics.
 
+The names of the metrics are documented in docs/serve.md and stay as they are.
+"""
+
+import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any
 
+import orjson
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from pta.door.safe_text import printable
+from pta.serve.http.security import LogFormat
 from pta.serve.requests import Reply
 from pta.serve.streams.service import Service
+
+_LONGEST_PATH = 200
+
+
+class AccessLog:
+    """Writes lines to stderr."""
+
+    def __init__(self, form: LogFormat) -> None:
+        self._as_json = form == "json"
+
+    def request(self, number: int, method: str, path: str, stream: str | None, status: int, seconds: float) -> None:
+        """A request was answered."""
+        fields = {"request": number, "method": method, "path": path[:_LONGEST_PATH], "stream": stream, "status": status}
+        self._write({**fields, "ms": round(1000 * seconds, 3)})
+
+    def failure(self, number: int, error: BaseException) -> None:
+        """What went wrong inside, by its kind and places; its message could quote what a client sent."""
+        places = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in extract_tb(error.__traceback__)]
+        self._write({"request": number, "failure": type(error).__name__, "at": " ".join(places[-8:])})
+
+    def _write(self, fields: dict[str, Any]) -> None:
+        now = time.time()
+        if self._as_json:
+            line = orjson.dumps({"time": round(now, 3), **fields}, option=orjson.OPT_NON_STR_KEYS).decode()
+        else:
+            clock = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
+            told = (f"{name}={value}" for name, value in fields.items() if value is not None)
+            line = printable(f"{clock}Z {' '.join(told)}")
+        with suppress(OSError):  # nobody reads it any more
+            sys.stderr.write(f"{line}\n")
+
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 

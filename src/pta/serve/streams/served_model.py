@@ -1,4 +1,4 @@
-"""Served: the classifier, the method and the encoder that all streams of a service share, and how they are served."""
+"""ServedModel: the classifier, the method and the encoder that all streams of a service share, and its settings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ _MOST_TOUCHES = 255  # per sample, which the threshold of a rule bounds
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedModel:
     """What is served; a method that does not answer sample by sample from features is refused."""
 
     classifier: ZeroShotClassifier

@@ -1,4 +1,4 @@
-"""Admission: how many samples may wait, and which ids are on their way."""
+"""PendingRequests: how many samples may wait, and which ids are on their way."""
 
 import hashlib
 import secrets
@@ -10,16 +10,17 @@ from threading import Condition
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.serve.refusals import Refused
-from pta.serve.requests import Reply, Request
+from pta.serve.requests import Refused, Reply, Request
 from pta.serve.streams.answering import Scored
 from pta.serve.streams.live_stream import LiveStream
 
-_LONGEST_ID = 128
 
-
-class Job:
+class PendingRequest:
     """A request on its way through the service."""
+
+    features: NDArray[np.float32]  # B×d; of pictures, once they are encoded
+    scored: Scored  # after the first stage
+    stream: LiveStream  # after the second
 
     def __init__(self, request: Request) -> None:
         self.request, self.count = request, len(request)
@@ -29,29 +30,31 @@ class Job:
         self.future: Future[Reply] = Future()
         self.future.set_running_or_notify_cancel()  # a client that goes away does not undo what is learned
         self.same: list[Future[Reply]] = []  # of requests with the same id that came meanwhile
-        self.stream: LiveStream | None = None
-        self.features = request.features  # B×d; of pictures, once they are encoded
-        self.scored: Scored | None = None
-        self.sequences: NDArray[np.int64] | None = None  # once it is in the journal
+        if request.features is not None:
+            self.features = request.features
+        self.first: int | None = None  # sequence number of its first sample, once it is in the journal
         self.reason: str | None = None  # why it is not learned
+
+    @property
+    def sequences(self) -> NDArray[np.int64]:
+        """The sequence numbers of its samples, −1 where they are not learned."""
+        return np.full(self.count, -1) if self.first is None else np.arange(self.first, self.first + self.count)
 
     def __len__(self) -> int:
         return self.count
 
 
-class Admission:
+class PendingRequests:
     """Takes requests from any thread while there is room, and gives each its reply once."""
 
     def __init__(self, most: int) -> None:
         self._most, self.queued = most, 0
-        self._in_flight: dict[tuple[str, str], Job] = {}
+        self._in_flight: dict[tuple[str, str], PendingRequest] = {}
         self._changed = Condition()
 
-    def admit(self, request: Request) -> tuple["Future[Reply]", Job | None]:
+    def admit(self, request: Request) -> tuple["Future[Reply]", PendingRequest | None]:
         """The future of a request, and what is to be done for it; nothing if its id is on its way already."""
-        if request.id is not None and len(request.id.encode(errors="surrogatepass")) > _LONGEST_ID:
-            raise Refused(422, f"an id has at most {_LONGEST_ID} bytes")
-        job = Job(request)
+        job = PendingRequest(request)
         key = request.stream, job.id
         with self._changed:
             first = self._in_flight.get(key) if request.learn != "false" else None
@@ -66,7 +69,7 @@ class Admission:
                 self._in_flight[key] = job
         return job.future, job
 
-    def finish(self, job: Job, outcome: Reply | BaseException) -> None:
+    def finish(self, job: PendingRequest, outcome: Reply | BaseException) -> None:
         """Give a request its reply, or what is wrong with it."""
         with self._changed:
             self.queued -= len(job)

@@ -1,0 +1,157 @@
+"""Batches: from requests to rows and back, answers that are added, samples that are erased or dropped.
+
+Changes happen in a transaction of the caller, who holds the lock for writing.
+"""
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pta.serve.journal.chain import last_link, unchain
+from pta.serve.journal.rows import ANSWER, GroupRows, NewRequest, StoredAnswers
+from pta.serve.journal.schema import (
+    INSERT_SOURCE,
+    INSERT_STREAM,
+    PAGE,
+    Batch,
+    SampleRow,
+    SourceRow,
+    StreamRow,
+    read_batches,
+    seal,
+    value,
+)
+
+ITS_BATCH = "JOIN batches b ON b.id = (SELECT max(id) FROM batches WHERE id <= s.id)"
+_DROPPED = """
+    SELECT s.id FROM batches b JOIN samples s ON s.id BETWEEN b.id AND b.id + span - 1
+    WHERE b.stream = ? AND first <= ?
+"""
+
+
+def group_rows(batch: Batch, rows: list[SampleRow], names: Mapping[int, str]) -> GroupRows:
+    """Some rows of a batch, with the names of their sources."""
+    return GroupRows(
+        batch.group,
+        batch.time,
+        np.array([batch.sequence(row) for row in rows], np.int64),
+        tuple([None if row.source is None else names[row.source] for row in rows]),
+        np.frombuffer(b"".join([row.feature for row in rows]), np.float16).reshape(len(rows), -1),
+        tuple([row.touches for row in rows]),
+    )
+
+
+def rows_of(request: NewRequest, row: int, source: int | None) -> list[SampleRow]:
+    """The rows of a request's samples, from a row on."""
+    content, width = request.features.tobytes(), request.features.shape[1] * 2
+    once = (request.id_hash, request.digest, len(request.features))
+    rows = []
+    for i, touches in enumerate(request.touches):
+        feature = content[i * width : (i + 1) * width]
+        id_hash, digest, size = once if i == 0 else (None, None, None)
+        rows.append(SampleRow(row + i, request.stream, source, id_hash, digest, size, touches, feature))
+    return rows
+
+
+def pages_of(group: Sequence[Batch]) -> int:
+    """About how many pages a group adds to the log: a few of each table, its rows, and those of the index of ids.
+
+    That has 400 ids per page, in no order.
+    """
+    rows = [row for batch in group for row in batch.rows]
+    if not rows:
+        return 4
+    return 8 + len(rows) * len(rows[0].feature) // PAGE + min(len(rows), rows[-1].id // 400)
+
+
+def write_answers(connection: sqlite3.Connection, answers: StoredAnswers) -> None:
+    """Add the answers of a group to its batches; those of samples that were erased meanwhile are left out."""
+    query = "SELECT id, span, erased FROM batches NOT INDEXED WHERE id >= ?1 AND group_ = ?1 AND stream = ?2"
+    for stream, given in answers.answers.items():
+        for id, span, erased in connection.execute(query, (answers.group, stream)).fetchall():
+            if span == erased:
+                continue
+            if erased:
+                kept = connection.execute("SELECT id - ?1 FROM samples WHERE id BETWEEN ?1 AND ?2", (id, id + span - 1))
+                positions = [position for (position,) in kept.fetchall()]
+                rest = np.zeros_like(given)
+                rest[positions] = given[positions]
+                given = rest
+            _put_answers(connection, id, given.tobytes())
+
+
+def _put_answers(connection: sqlite3.Connection, batch: int, answers: bytes) -> None:
+    connection.execute("UPDATE batches SET answers = ? WHERE id = ?", (answers + seal(batch, answers), batch))
+
+
+def erase_samples(connection: sqlite3.Connection, source: SourceRow, until: int) -> int:
+    """Remove the samples of a source up to a sequence number; says how many."""
+    theirs = f"FROM samples s {ITS_BATCH} WHERE s.source = ?"
+    erased = 0
+    query = f"SELECT DISTINCT b.id {theirs} AND b.first <= ?"
+    for (id,) in connection.execute(query, (source.id, until)).fetchall():
+        (batch,) = read_batches(connection, "id = ?", id)
+        gone = {row.id for row in batch.rows if row.source == source.id and batch.sequence(row) <= until}
+        _erase_rows(connection, batch, gone)
+        erased += len(gone)
+    first = value(connection, f"SELECT b.first + s.id - b.id {theirs} ORDER BY s.id LIMIT 1", source.id)
+    if first is None:
+        connection.execute("DELETE FROM sources WHERE id = ?", (source.id,))
+    else:
+        connection.execute(INSERT_SOURCE, replace(source, first=first).columns())
+    return erased
+
+
+def _erase_rows(connection: sqlite3.Connection, batch: Batch, gone: set[int]) -> None:
+    connection.executemany("DELETE FROM samples WHERE id = ?", [(id,) for id in gone])
+    rows = [row for row in batch.rows if row.id not in gone]
+    new = replace(batch, erased=batch.erased + len(gone), rows=rows).sealed()
+    connection.execute("UPDATE batches SET erased = ?, seal = ? WHERE id = ?", (new.erased, new.seal, new.id))
+    stored = value(connection, "SELECT answers FROM batches WHERE id = ?", batch.id)
+    if not rows:
+        connection.execute("UPDATE batches SET answers = NULL WHERE id = ?", (batch.id,))
+    elif stored is not None:
+        answers = np.frombuffer(stored[:-8], ANSWER).copy()
+        answers[[id - batch.id for id in gone]] = 0
+        _put_answers(connection, batch.id, answers.tobytes())
+
+
+def delete_stream(connection: sqlite3.Connection, stream: StreamRow) -> StreamRow:
+    """Remove all rows of a stream but its own, which keeps its last number."""
+    for table in ("batches", "operations"):
+        unchain(connection, table, "stream = ?", stream.id)
+    for table in ("samples", "batches", "operations", "sources"):
+        connection.execute(f"DELETE FROM {table} WHERE stream = ?", (stream.id,))
+    new = replace(stream, is_deleted=1, link=b"")
+    connection.execute(INSERT_STREAM, new.columns())
+    return new
+
+
+def droppable(connection: sqlite3.Connection, stream: StreamRow, sequence: int) -> tuple[int, float | None]:
+    """The last row up to a sequence number at which no group goes on, and its time; none if there is no row."""
+    across = "SELECT first - 1 FROM batches WHERE stream = ? AND first <= ? AND first + span - 1 > ?"
+    last_time = """
+        SELECT max(time) FROM (
+            SELECT time FROM batches WHERE stream = ?1 AND first <= ?2
+            UNION ALL SELECT time FROM operations WHERE stream = ?1 AND sequence <= ?2
+        )
+    """
+    end = value(connection, across, stream.id, sequence, sequence)
+    end = min(sequence, stream.last) if end is None else end
+    return end, value(connection, last_time, stream.id, end)
+
+
+def drop_samples(
+    connection: sqlite3.Connection, stream: StreamRow, end: int, time: float
+) -> tuple[StreamRow, dict[int | None, int]]:
+    """Remove the samples up to a row; the new row of the stream, and how many of each source are gone."""
+    counts = f"SELECT source, count(*) FROM samples WHERE id IN ({_DROPPED}) GROUP BY source"
+    dropped = dict(connection.execute(counts, (stream.id, end)).fetchall())
+    connection.execute(f"DELETE FROM samples WHERE id IN ({_DROPPED})", (stream.id, end))
+    unchain(connection, "batches", "stream = ? AND first <= ?", stream.id, end)
+    connection.execute("DELETE FROM batches WHERE stream = ? AND first <= ?", (stream.id, end))
+    new = replace(stream, dropped=end, dropped_time=time, link=last_link(connection, stream.id))
+    connection.execute(INSERT_STREAM, new.columns())
+    return new, dropped

@@ -1,0 +1,126 @@
+"""The files of a data folder: private to their owner, no links, and states that are named by a digest of their content.
+
+An import is DIGEST.safetensors, a snapshot SEQUENCE-DIGEST.safetensors. Older snapshots have no digest in their names,
+but one of their content inside.
+"""
+
+import json
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pta.door.folders import make_folder
+from pta.door.plain_files import require_no_link, require_plain_database, require_plain_file
+from pta.errors import PtaError, StateMismatch, UnreadableFile, family, reason
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FILE_NAME = "journal.sqlite"
+COUNT = "journal.count"
+SET_ASIDE = "set-aside"
+_OF_A_REPAIR = (f"{FILE_NAME}.damaged", f"{FILE_NAME}.new")
+
+
+def require_plain_data(folder: Path) -> None:
+    """Refuse links in a data folder, which files are written to and removed from by name, and what is not a file."""
+    require_plain_database(folder / FILE_NAME, names=2)  # which older versions gave it if a repair was killed
+    require_plain_file(folder / COUNT)
+    for level in ("streams", "streams/*", "streams/*/*", SET_ASIDE, f"{SET_ASIDE}/*"):
+        for place in folder.glob(level):
+            require_no_link(place)
+    for state in folder.glob("streams/[0-9]*/*/*"):  # reading a pipe would never end
+        require_plain_file(state, names=sys.maxsize)  # states are replaced, never written to
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what repairs have kept and set aside."""
+    for left in folder.glob(f"{FILE_NAME}.*"):
+        if left.name.startswith(_OF_A_REPAIR) and not left.is_dir():
+            left.unlink()
+    if (set_aside := folder / SET_ASIDE).is_dir():
+        shutil.rmtree(set_aside)
+
+
+def digest_of(content: bytes) -> str:
+    """The digest that a state is named by."""
+    return blake2b(content, digest_size=16).hexdigest()
+
+
+def require_named(path: Path) -> None:
+    """Refuse a state that is not the one that its name says."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise family(error)(f"{path} cannot be read: {reason(error)}; restore it from a backup") from None
+    if digest_of(content) != path.stem.rpartition("-")[2]:
+        raise UnreadableFile(f"{path} is damaged: its content does not have the digest that names it")
+
+
+def require_whole(path: Path) -> None:
+    """Refuse a snapshot that does not have its digest: that in its name or, in older snapshots, that inside."""
+    if "-" in path.stem:
+        require_named(path)
+        return
+    from pta.door.files import load_tensors
+    from pta.methods.state_file import ANCHORS  # with torch, which a journal does not need
+
+    tensors, description = load_tensors(path, kind="state")
+    about = description.get("stream")
+    tensors.pop(ANCHORS, None)
+    if not isinstance(about, dict) or about.pop("digest", None) != _digest_inside(tensors, about):
+        raise StateMismatch(f"{path} is damaged: its content does not have the digest it was written with")
+
+
+def _digest_inside(tensors: "Mapping[str, Tensor]", about: Mapping[str, Any]) -> str:
+    import torch
+
+    digest = blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16)
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def damaged_states(folder: Path) -> Iterator[str]:
+    """The imports and snapshots of a data folder that are not as they were written, one line each."""
+    for path in sorted(folder.glob("streams/*/imports/*.safetensors")):
+        yield from _damage(path, require_named)
+    for path in sorted(folder.glob("streams/*/snapshots/[0-9]*.safetensors")):
+        yield from _damage(path, require_whole)
+
+
+def _damage(path: Path, require: Callable[[Path], object]) -> Iterator[str]:
+    try:
+        require(path)
+    except PtaError as error:
+        if path.exists():  # a running service removes some
+            yield str(error)
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder, unless it exists, that only its owner may enter."""
+    make_folder(folder)
+    keep_private(folder.resolve())
+
+
+def keep_private(path: Path) -> None:
+    """Take the rights of others from a file or folder, if it belongs to this user; links are left as they are."""
+    with suppress(OSError):  # it is gone, or its file system knows no rights
+        status = path.lstat()
+        is_folder, is_file = stat.S_ISDIR(status.st_mode), stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+        if (is_folder or is_file) and status.st_uid == getattr(os, "geteuid", lambda: -1)():
+            path.chmod(0o700 if is_folder else 0o600)
+
+
+def keep_data_private(folder: Path) -> None:
+    """The same for all that a service keeps in a data folder, in which no folder is a link."""
+    for name in ("journal.*", "classifier.safetensors", "streams", "streams/**/*", "set-aside", "set-aside/**/*"):
+        for path in folder.glob(name):
+            keep_private(path)

@@ -1,0 +1,81 @@
+"""The operations on a stream: routes, client, commands, OpenAPI document and docs/serve.md follow from this table.
+
+What an operation does is a method of `streams.operating.Operating`, and which rows are in force after it is said in
+`streams.history`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Argument:
+    """What an operation is told."""
+
+    name: str  # in the body of a request and in a call of the client
+    kind: Any  # the type; bytes are the whole body of a request, and a file of the command
+    help: str
+    option: str = ""  # of the command, where it has another name
+    required: bool = False
+    bounds: Mapping[str, Any] = field(default_factory=dict)  # as pydantic names them
+
+
+@dataclass(frozen=True)
+class StreamOperation:
+    """A change of one stream, which counts the samples concerned before anything else."""
+
+    name: str
+    summary: str
+    arguments: tuple[Argument, ...] = ()
+    exactly_one: bool = False  # of the arguments is given
+    confirm: bool = True  # whether the command asks first
+    method: str = "POST"
+
+    @property
+    def path(self) -> str:
+        """Its route."""
+        return "/streams/{name}" + (f"/{self.name}" if self.method == "POST" else "")
+
+    @property
+    def takes_file(self) -> bool:
+        """Whether the body of a request is the content of a file."""
+        return any(argument.kind is bytes for argument in self.arguments)
+
+
+OPERATIONS = {
+    operation.name: operation
+    for operation in (
+        StreamOperation("freeze", "Learn nothing more until the stream is thawed.", confirm=False),
+        StreamOperation("thaw", "Learn again.", confirm=False),
+        StreamOperation(
+            "reset",
+            "Forget what was learned, or what was learned about some classes.",
+            (Argument("classes", list[str], "Only this class; may be repeated.", "--class", bounds={"min_length": 1}),),
+        ),
+        StreamOperation(
+            "rewind",
+            "Go back to a moment: what was learned after it is no longer in force.",
+            (
+                Argument("sequence", int, "The last sample that stays.", bounds={"ge": 0, "lt": 2**62}),
+                Argument("time", float, "A moment in seconds since 1970.", "--to", bounds={"ge": 0, "le": 1e11}),
+            ),
+            exactly_one=True,
+        ),
+        StreamOperation(
+            "unlearn",
+            "Remove a source's samples, as if they were never learned; what it sends later is learned.",
+            (
+                Argument("source", str, "Whose samples.", required=True, bounds={"min_length": 1, "max_length": 128}),
+                Argument("erase", bool, "Also remove them from the files, which cannot be undone."),
+            ),
+        ),
+        StreamOperation(
+            "import",
+            "Go on from an exported state.",
+            (Argument("content", bytes, "A state that was exported, or written by pta predict.", required=True),),
+        ),
+        StreamOperation("undo", "Undo the last reset, rewind, unlearn or import; samples learned since then stay."),
+        StreamOperation("delete", "Erase the stream and its files, which cannot be undone.", method="DELETE"),
+    )
+}
