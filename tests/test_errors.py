@@ -9,10 +9,10 @@ import sqlite3
 from contextlib import closing, suppress
 
 import pytest
-from pta.serve.refusals import Refused
 
 import pta as package
 from pta.errors import MachineFailure, PtaError, UnreadableFile, UnreadableSample, UserMistake, explaining, family
+from pta.serve.requests import Refused
 
 FAMILIES = (UserMistake, MachineFailure)
 
