@@ -17,9 +17,6 @@ import torch
 from effort import repeated
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pta.evaluation.record_files import read_contenders
-from pta.evaluation.result_store import ResultStore
-from pta.reproduction.declaration import load_experiment
 from safetensors.torch import load, save
 from valid_files import FILES, NAMES, classifier, learned, samples, segment, toy
 
@@ -31,6 +28,9 @@ from pta.data.prompts import load_descriptions, load_templates
 from pta.door.images import decode_image
 from pta.door.images.frames import split_frames
 from pta.door.points.reading import read_cloud
+from pta.measure.contenders import read_contenders
+from pta.measure.reproduce.declaration import load_experiment
+from pta.measure.result_store import ResultStore
 from pta.models import load_encoder
 
 EXAMPLES = int(os.environ.get("PTA_FUZZ", repeated(40)))

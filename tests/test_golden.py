@@ -19,10 +19,10 @@ from golden_files import (
     stream_probes,
 )
 from http_serving import TOKEN, serving
-from pta.evaluation.result_store import ResultStore
 
 import pta
 from pta.data.features import load_features
+from pta.measure.result_store import ResultStore
 from pta.serve import Client
 
 SCALE = 20.0

@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from openai_checkpoints import random_state, write_openai_archive
 from photos import encoded, noise
-from pta.evaluation.evaluate import evaluate
-from pta.evaluation.result_store import ResultStore
-from pta.methods.toy_model import SIZE, ToyModel
 from safetensors.torch import save_file
 
 from pta import Classifier, Samples, ZeroShotClassifier, create_adapter, list_adapters
 from pta.data.features import FeatureFile
 from pta.door.points.h5 import StoredClouds, write_h5
+from pta.measure.evaluate import evaluate
+from pta.measure.result_store import ResultStore
+from pta.methods.toys import SIZE, ToyModel
 from pta.models import load_encoder
 
 NAMES = ("cat", "dog", "newt", "owl", "sea_lion")
