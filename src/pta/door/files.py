@@ -226,7 +226,7 @@ def pack_tensors(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> byt
 
 def unpack_tensors(content: bytes, kind: str, name: str = "this") -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the description that `pack_tensors` packed, as `load_tensors`; messages use the name."""
-    try:
+    with understanding(name, f"{kind} file"):
         size = int.from_bytes(content[:8], "little")
         if size > _LARGEST_TEXT:
             raise ValueError(f"a header of {size:,} bytes")
@@ -236,8 +236,6 @@ def unpack_tensors(content: bytes, kind: str, name: str = "this") -> tuple[dict[
         require_memory(name, len(content))
         tensors = {key: tensor.clone() for key, tensor in load(content).items()}  # clones are aligned
         return _described(name, kind, tensors, metadata)
-    except Exception as error:
-        raise _unreadable(name, kind, error) from None
 
 
 def join_tensors(
@@ -331,7 +329,7 @@ def _described(
     try:
         about = json.loads(metadata.get("about", "null"))
     except (ValueError, RecursionError):
-        raise UnreadableFile(f"{path} is not a readable {kind} file: its description is no JSON") from None
+        raise UnreadableFile(f"{path} cannot be read as a {kind} file: its description is not JSON") from None
     if not isinstance(about, dict) or about.get("kind") != kind or not set(needed) <= tensors.keys():
         raise UnreadableFile(f"{path} is a safetensors file, but not a {kind} file of pta")
     return tensors, about
@@ -346,20 +344,10 @@ def read_tensors(
     alignment decides how matrix products round.
     """
     path = existing_file(path, kind)
-    try:
-        with safe_open(path, framework="pt") as file:
-            names = [name for name in _names(path, file) if only is None or name in only]
-            require_memory(path, path.stat().st_size if names else 0)
-            return {name: file.get_tensor(name).clone() for name in names}, file.metadata() or {}
-    except Exception as error:
-        raise _unreadable(path, kind, error) from None
-
-
-def _unreadable(path: str | Path, kind: str, error: Exception) -> Exception:
-    """What to say of whatever safetensors and torch raise on damaged bytes."""
-    if isinstance(error, PtaError):
-        return error
-    return UnreadableFile(f"{path} is not a readable {kind} file (truncated or damaged?): {first_line(error)}")
+    with understanding(path, f"{kind} file"), safe_open(path, framework="pt") as file:
+        names = [name for name in _names(path, file) if only is None or name in only]
+        require_memory(path, path.stat().st_size if names else 0)
+        return {name: file.get_tensor(name).clone() for name in names}, file.metadata() or {}
 
 
 def tensor_names(path: Path) -> list[str]:
