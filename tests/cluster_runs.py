@@ -6,11 +6,11 @@ from pta.cluster.ray.extraction import Extraction, extract_blocks
 from pta.cluster.ray.listing import number_samples
 from pta.cluster.ray.pool import ThisProcess
 from pta.cluster.ray.prediction import FeatureFolder, predict_blocks
-from pta.cluster.ray.sources import list_samples
 from pta.cluster.ray.storage import Folder
 from pta.core.modality import IMAGES
 from pta.data.fashion import load_fashion_test
 from pta.data.prompts import build_classifier, load_templates
+from pta.data.sources.table import list_samples
 from pta.methods import create_adapter
 from pta.models import load_encoder
 from pta.run.reading import Reading

@@ -38,8 +38,8 @@ _REASONS = {
     ),
     "through summarise, apply and compose": "pta:Segment.of pta:Segment.require_for pta:Segment.parts",
     "through open_samples and find_samples": (
-        "pta.data.class_index pta.data.csv_list pta.data.layouts pta.data.own_folder "
-        "pta.data.webdataset pta.data:SampleSet pta.data:TarMember pta.data.trees "
+        "pta.data.sources.class_index pta.data.sources.csv_list pta.data.layouts pta.data.own_folder "
+        "pta.data.webdataset pta.data:SampleSet pta.data:TarMember pta.data.sources.folder "
         "pta.data.h5_clouds pta.door.points.h5 pta.door.refused_places"
     ),
     "through read_cloud, corrupt_points and the command": (

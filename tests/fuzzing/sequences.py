@@ -24,7 +24,7 @@ from pta.cluster import (
     summarise_block,
 )
 from pta.cluster.blocks.summary import Summary as BlockSummary
-from pta.data.sources import find_samples
+from pta.data.open import find_samples
 from pta.door.images import CLIP_PREPROCESSING
 from pta.evaluation.compare import Resampling, compare
 from pta.evaluation.contenders import Choice, names, pair, shared_datasets

@@ -22,9 +22,10 @@ from pta.cluster.ray.pool import Phases, Told
 from pta.cluster.ray.prediction import STATE, FeatureFolder, predict_blocks, predict_streams
 from pta.cluster.ray.ray_pool import RayPool, connected
 from pta.cluster.ray.run_folder import ABOUT
-from pta.cluster.ray.sources import list_samples
-from pta.cluster.ray.storage import Folder, is_remote
+from pta.cluster.ray.storage import Folder
 from pta.core.classifier import ZeroShotClassifier
+from pta.data.sources.addresses import is_remote
+from pta.data.sources.table import list_samples
 from pta.door.claims import sole_writer, sole_writers
 from pta.door.files import write_atomically
 from pta.door.folders import make_folder

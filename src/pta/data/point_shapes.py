@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from pta.core.modality import CLOUDS
 from pta.core.parameters import require_text, require_texts
 from pta.data.furniture import load_furniture_test
-from pta.data.h5_clouds import StoredCloud
 from pta.data.labelled_clouds import LabelledClouds
 from pta.data.sample_set import SampleSet
 from pta.data.shapes import draw_clouds
 from pta.data.shifts.points import Points, corrupt_points
+from pta.data.sources.h5_clouds import StoredCloud
 from pta.door.points.corrupted_sizes import CORRUPTIONS, SEVERITIES, require_corruption
 from pta.errors import InvalidParameter, nearest
 

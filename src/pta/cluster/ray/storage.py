@@ -12,33 +12,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
+from pta.data.sources.addresses import filesystem, is_remote
 from pta.door.files import as_path, write_atomically
 from pta.door.folders import make_folder
 from pta.door.plain_files import require_no_link
-from pta.errors import MissingPackage, UnreadableFile, first_line
+from pta.errors import UnreadableFile, first_line
 
 _LONGEST_HEADER = 100 * 2**20  # that safetensors itself takes
-
-
-def is_remote(address: str) -> bool:
-    """Whether an address is of another filesystem than this machine's.
-
-    >>> is_remote("s3://bucket/photos"), is_remote("/data/photos"), is_remote("file:///data")
-    (True, False, True)
-    """
-    return "://" in address
-
-
-def filesystem(address: str) -> tuple[Any, str]:
-    """The fsspec filesystem of an address, and the path in it."""
-    import fsspec
-
-    try:
-        return fsspec.core.url_to_fs(address)
-    except ImportError as error:  # fsspec knows the scheme, but not without another package
-        raise MissingPackage(f"{address}: {first_line(error)}") from None
-    except ValueError as error:
-        raise UnreadableFile(f"{address} is no address that fsspec knows: {first_line(error)}") from None
 
 
 @dataclass(frozen=True)
