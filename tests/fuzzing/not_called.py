@@ -28,19 +28,19 @@ _REASONS = {
         "pta.methods.state_bounds"
     ),
     "through run_blocks": (
-        "pta.cluster.blocks.bound pta.cluster.blocks.driver pta.cluster.blocks.repair pta.cluster.blocks.replay pta.cluster.blocks.scanning "
-        "pta.cluster.blocks.block:require_whole_stream pta.cluster:Group"
+        "pta.cluster.blocks.bound pta.cluster.blocks.loop pta.cluster.blocks.repair pta.cluster.blocks.replay pta.cluster.blocks.scanning "
+        "pta.cluster.blocks.block:require_whole_stream pta.cluster:BlockGroup"
     ),
     "tested with a real Ray and with damaged blocks, sources and folders (test_cluster_ray, test_cluster_files)": (
-        "pta.cluster.blocks.before_file pta.cluster.ray.extraction pta.cluster.ray.feature_block pta.cluster.ray.label_block "
-        "pta.cluster.ray.listing pta.cluster.ray.passes pta.cluster.ray.pool pta.cluster.ray.prediction pta.cluster.ray.ray_pool "
-        "pta.cluster.ray.run_folder pta.cluster.ray.sources pta.cluster.ray.storage pta.cluster.ray.streams pta.data.feature_blocks"
+        "pta.cluster.ray.extraction pta.cluster.ray.feature_block pta.cluster.ray.label_block "
+        "pta.cluster.ray.listing pta.cluster.ray.passes pta.cluster.ray.prediction pta.cluster.ray.ray_pool "
+        "pta.cluster.ray.run_folder pta.cluster.ray.storage pta.cluster.ray.streams pta.data.feature_blocks"
     ),
     "through summarise, apply and compose": "pta:Segment.of pta:Segment.require_for pta:Segment.parts",
     "through open_samples and find_samples": (
-        "pta.data.sources.class_index pta.data.sources.csv_list pta.data.layouts pta.data.own_folder "
-        "pta.data.webdataset pta.data:SampleSet pta.data:TarMember pta.data.sources.folder "
-        "pta.data.h5_clouds pta.door.points.h5 pta.door.refused_places"
+        "pta.data.layouts pta.data.sources "
+        "pta.data:SampleSet pta.data:TarMember"
+        " pta.door.points.h5 pta.door.refused_places"
     ),
     "through read_cloud, corrupt_points and the command": (
         "pta.door.points.cloud pta.door.points.corrupted_sizes pta.door.points.mesh pta.door.points.obj pta.door.points.off pta.door.points.ply "

@@ -15,6 +15,7 @@ from fuzzing.values import TEXTS
 from pta import Classifier, Samples, Segment, ZeroShotClassifier, compose, create_adapter, list_adapters, load_adapter
 from pta.cluster import (
     Block,
+    BlockSummary,
     boundary,
     cut,
     replay_block,
@@ -23,7 +24,6 @@ from pta.cluster import (
     start_of,
     summarise_block,
 )
-from pta.cluster.blocks.summary import Summary as BlockSummary
 from pta.data.open import find_samples
 from pta.door.images import CLIP_PREPROCESSING
 from pta.evaluation.compare import Resampling, compare

@@ -2,9 +2,9 @@
 
 from pta.cluster.blocks.block import USUAL_SIZE, Block, cut, require_whole_stream
 from pta.cluster.blocks.bound import contraction, error_bounds
-from pta.cluster.blocks.driver import Run, end_state, run_blocks, scan_in_groups
+from pta.cluster.blocks.loop import BlockRun, run_blocks
 from pta.cluster.blocks.repair import EPSILON, Repaired, mismatches, repair_block
-from pta.cluster.blocks.replay import Answers, replay_block
+from pta.cluster.blocks.replay import BlockAnswers, replay_block
 from pta.cluster.blocks.scanning import (
     GROUP,
     Before,
@@ -15,25 +15,24 @@ from pta.cluster.blocks.scanning import (
     start_of,
     summarise_block,
 )
-from pta.cluster.blocks.summary import Group, State, Summary
+from pta.cluster.blocks.summary import BlockGroup, BlockSummary, State
 
 __all__ = [
     "EPSILON",
     "GROUP",
     "USUAL_SIZE",
-    "Answers",
     "Before",
     "Block",
-    "Group",
+    "BlockAnswers",
+    "BlockGroup",
+    "BlockRun",
+    "BlockSummary",
     "Repaired",
-    "Run",
     "State",
-    "Summary",
     "across",
     "boundary",
     "contraction",
     "cut",
-    "end_state",
     "error_bounds",
     "mismatches",
     "repair_block",
@@ -42,7 +41,6 @@ __all__ = [
     "require_whole_stream",
     "run_blocks",
     "scan",
-    "scan_in_groups",
     "start_of",
     "summarise_block",
 ]

@@ -12,13 +12,11 @@ import torch
 from torch import Tensor
 
 from pta.cluster.blocks.block import Block
-from pta.cluster.blocks.summary import State, Summary
-from pta.core.plain import plain_number
+from pta.cluster.blocks.summary import BlockSummary, State
 from pta.core.samples import Samples
 from pta.engines import advance
 from pta.engines.pta.prototypes import Prototypes
 from pta.engines.pta.touches import Touches
-from pta.errors import InvalidParameter, shown
 from pta.methods.adapter import Adapter
 from pta.methods.pta import PTA
 
@@ -39,8 +37,6 @@ class Repaired:
 
 def mismatches(end: State, start: State, epsilon: float = EPSILON) -> Tensor:
     """The classes (ascending) whose R at the end of a block is not the R that the next block started from."""
-    if not plain_number(epsilon) >= 0:
-        raise InvalidParameter(f"epsilon must be a number that is not negative, got {shown(epsilon)}")
     if "anchored" not in start:
         return torch.zeros(0, dtype=torch.int64)  # sums have no R
     return torch.nonzero(apart(end, start) > epsilon / 2)[:, 0].cpu()
@@ -55,7 +51,13 @@ def apart(one: State, other: State) -> Tensor:
 
 @torch.no_grad()
 def repair_block(
-    adapter: Adapter, block: Block, summary: Summary, path: State, end: State, before: State, epsilon: float = EPSILON
+    adapter: Adapter,
+    block: Block,
+    summary: BlockSummary,
+    path: State,
+    end: State,
+    before: State,
+    epsilon: float = EPSILON,
 ) -> Repaired:
     """Follow the classes of `mismatches(before, path, epsilon)` from their R in `before`, the end of the block before.
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pta.cluster.ray.feature_block import EncodeBlock, EncodedBlock, Encoding, Model
+from pta.cluster.blocks.loop import OnProgress, Pool
+from pta.cluster.ray.feature_block import EncodeBlock, EncodedBlock, Encoding, WorkerModel
 from pta.cluster.ray.label_block import Failed
 from pta.cluster.ray.listing import Listing
-from pta.cluster.ray.pool import Pool, Told
 from pta.cluster.ray.run_folder import RunFolder
 from pta.cluster.ray.storage import Folder
 from pta.core.classifier import ZeroShotClassifier
@@ -20,7 +20,7 @@ KIND = "feature blocks"
 
 
 @dataclass(frozen=True)
-class Extraction:
+class BlockExtraction:
     """Everything that decides what the feature blocks of a listing are."""
 
     listing: Listing
@@ -58,12 +58,12 @@ class Extraction:
             "classifier": self.classifier.fingerprint,
         }
 
-    def model_of_workers(self) -> Model:
+    def model_of_workers(self) -> WorkerModel:
         """What workers load."""
         dtype = str(self.encoder.dtype).removeprefix("torch.")
-        return Model(self.model, self.device, dtype, self.encoder.fingerprint)
+        return WorkerModel(self.model, self.device, dtype, self.encoder.fingerprint)
 
-    def run(self, pool: Pool, out: Folder, run: str, told: Told = lambda done: None) -> list[EncodedBlock]:
+    def run(self, pool: Pool, out: Folder, run: str, told: OnProgress = lambda done: None) -> list[EncodedBlock]:
         """Write all blocks and the listing; blocks of this run that are there are left as they are."""
         self.listing.write(out)
         images = {name: value for name, value in self.inputs.items() if name not in ("listing", "count", "classifier")}
@@ -92,13 +92,13 @@ class Extracted:
 
 
 def extract_blocks(
-    extraction: Extraction,
+    extraction: BlockExtraction,
     pool: Pool,
     out: Folder,
     *,
     prompts: Sequence[str] = (),
     replace: bool = False,
-    told: Told = lambda done: None,
+    told: OnProgress = lambda done: None,
 ) -> Extracted:
     """Make a folder that `pta eval --features` and `pta predict --cluster` read as one set."""
     folder = RunFolder(KIND, out, extraction.inputs)

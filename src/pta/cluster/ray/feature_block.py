@@ -36,7 +36,7 @@ def block_name(rows: range, ending: str = "safetensors") -> str:
 
 
 @dataclass(frozen=True)
-class Model:
+class WorkerModel:
     """Which model workers load, each from its own disk or from a shared one; never from the hub."""
 
     name: str
@@ -53,7 +53,7 @@ class Model:
 
 
 @lru_cache(1)
-def _program(model: Model, batch: int, compiled: bool) -> EncoderProgram:
+def _program(model: WorkerModel, batch: int, compiled: bool) -> EncoderProgram:
     encoder = load_encoder(model.name, device=model.device, dtype=model.dtype)
     return EncoderProgram(encoder, batch, COMPILED_FROM, whole=True, optimise=compiled)
 
@@ -63,7 +63,7 @@ class Encoding:
     """What all feature blocks of a run are made from."""
 
     run: str
-    model: Model
+    model: WorkerModel
     reading: Reading
     on_error: OnError
     out: Folder  # where the listing is, too

@@ -119,7 +119,7 @@ def _require_all(table: pa.Table, column: str) -> None:
 
 
 @dataclass(frozen=True)
-class Rows:
+class BlockRows:
     """The samples of one block."""
 
     numbers: NDArray[np.int64]
@@ -128,11 +128,11 @@ class Rows:
     streams: list[str | None]
 
 
-def read_rows(folder: Folder, block: int) -> Rows:
+def read_rows(folder: Folder, block: int) -> BlockRows:
     """The samples of a block, by its place in the listing."""
     with folder.open(NAME) as file:
         table = pq.ParquetFile(file).read_row_group(block)
     columns = [table[name].to_pylist() for name in ("key", "place", "offset", "size", "row")]
     labels = None if table["label"].null_count else table["label"].to_numpy()
     samples = [reference(*one) for one in zip(*columns, strict=True)]
-    return Rows(table["number"].to_numpy(), samples, labels, table["stream"].to_pylist())
+    return BlockRows(table["number"].to_numpy(), samples, labels, table["stream"].to_pylist())

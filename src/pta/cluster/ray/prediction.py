@@ -4,22 +4,23 @@ import hashlib
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
-from pta.cluster.blocks.driver import remark_on_rounds
+from pta.cluster.blocks.loop import OnPhase, Pool, no_progress, run_passes
 from pta.cluster.blocks.replay import at_state
 from pta.cluster.blocks.scanning import require_summable
 from pta.cluster.ray.extraction import KIND as FEATURE_BLOCKS
-from pta.cluster.ray.extraction import Extraction
+from pta.cluster.ray.extraction import BlockExtraction
 from pta.cluster.ray.feature_block import block_name
 from pta.cluster.ray.label_block import Failed, Labelled, labelled
-from pta.cluster.ray.passes import Passes, run_passes
-from pta.cluster.ray.pool import Phases, Pool
+from pta.cluster.ray.passes import StoredBlocks
 from pta.cluster.ray.run_folder import ABOUT, RunFolder, read_run, run_id
 from pta.cluster.ray.storage import Folder
 from pta.cluster.ray.streams import AnswerStreams, Streams
 from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import require_number
 from pta.door.files import unpack_tensors
 from pta.errors import StateMismatch, UnreadableFile, naming
 from pta.methods.adapter import Adapter
@@ -30,7 +31,7 @@ STATE = "state.safetensors"
 
 
 @dataclass(frozen=True)
-class Predicted:
+class PredictedBlocks:
     """What was done for a folder of labels."""
 
     samples: int  # with a label
@@ -49,7 +50,7 @@ class Predicted:
     @classmethod
     def of(
         cls, labels: Sequence[Labelled], rounds: int = 0, repaired: int = 0, remark: str | None = None
-    ) -> "Predicted":
+    ) -> "PredictedBlocks":
         """The sums over all blocks."""
         failed = tuple(one for block in labels for one in block.failed)
         sums = (sum(block.samples for block in labels), sum(block.changed for block in labels))
@@ -102,17 +103,18 @@ class FeatureFolder:
 
 
 def predict_blocks(
-    source: Extraction | FeatureFolder,
+    source: BlockExtraction | FeatureFolder,
     adapter: Adapter,
     pool: Pool,
     out: Folder,
     epsilon: float,
-    told: Phases = lambda what, count: lambda done: None,
-) -> Predicted:
+    told: OnPhase = no_progress,
+) -> PredictedBlocks:
     """Answer one stream from the state that the adapter has, as one process would; the end state is in the folder."""
     require_summable(adapter)
+    epsilon = require_number("epsilon", epsilon, 0.0, inf)
     inputs = {
-        "source": source.inputs if isinstance(source, Extraction) else source.about["run"],
+        "source": source.inputs if isinstance(source, BlockExtraction) else source.about["run"],
         "epsilon": epsilon,
         **_learned(adapter),
     }
@@ -121,25 +123,24 @@ def predict_blocks(
     if work.exists() and not out.has(ABOUT):
         raise UnreadableFile(f"{work.address} is not of a run, and would be removed; choose another folder")
     known = folder.begin()
-    blocks = source.listing.blocks if isinstance(source, Extraction) else source.blocks
+    blocks = source.listing.blocks if isinstance(source, BlockExtraction) else source.blocks
     if known.get("finished") and (done := _finished(folder, blocks)):
-        return Predicted.of(done, known["rounds"], known["repaired"], known["remark"])
+        return PredictedBlocks.of(done, known["rounds"], known["repaired"], known["remark"])
     if has_learned:
         raise StateMismatch(
             f"{out.address} has lost blocks, and the state has gone on since; start again from the state before"
         )
-    if isinstance(source, Extraction):
+    if isinstance(source, BlockExtraction):
         features, run = work.sub("features"), run_id(source.inputs)
         encoded = source.run(pool, features, run, told("features", len(blocks)))
         failed = [len(block.failed) for block in encoded]
     else:
         features, run, failed = source.folder, source.about["run"], [source.failed_in(rows) for rows in blocks]
-    passes = Passes(folder.id, adapter, features, run, work.sub(folder.id), out, blocks, epsilon)
-    passed = run_passes(passes, pool, failed, told)
+    stored = StoredBlocks(folder.id, adapter, features, run, work.sub(folder.id), out, blocks, epsilon)
+    passed = run_passes(stored, pool, failed, told)
     end = at_state(adapter, passed.end)
     out.write(STATE, _saved(end))
-    remark = remark_on_rounds(passed.rounds, len(blocks))
-    result = Predicted.of(passed.labels, passed.rounds, passed.repaired, remark)
+    result = PredictedBlocks.of(passed.answers, passed.rounds, sum(passed.repaired), passed.remark)
     ends = [[rows.start, rows.stop] for rows in blocks]
     folder.finish({**vars(result), "blocks": ends, "state_after": digest_of(end)})
     work.remove()
@@ -147,13 +148,13 @@ def predict_blocks(
 
 
 def predict_streams(
-    source: Extraction,
+    source: BlockExtraction,
     method: str,
     parameters: Mapping[str, Any],
     pool: Pool,
     out: Folder,
-    told: Phases = lambda what, count: lambda done: None,
-) -> Predicted:
+    told: OnPhase = no_progress,
+) -> PredictedBlocks:
     """Answer one stream per key, each from a fresh state."""
     folder = RunFolder(KIND, out, {"source": source.inputs, "method": method, "parameters": dict(parameters)})
     folder.begin()
@@ -170,7 +171,7 @@ def predict_streams(
     )
     blocks = source.listing.blocks
     tasks = [AnswerStreams(number, rows) for number, rows in enumerate(blocks)]
-    result = Predicted.of(pool.each(tasks, shared, told("streams", len(tasks))))
+    result = PredictedBlocks.of(pool.each(tasks, shared, told("streams", len(tasks))))
     source.require_read(result.failed)
     folder.finish({**vars(result), "blocks": [[rows.start, rows.stop] for rows in blocks]})
     return result

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from pta.cluster.ray.feature_block import Model, block_name
-from pta.cluster.ray.label_block import Failed, Labelled, Said, labelled, write_labels
-from pta.cluster.ray.listing import Rows, read_rows
+from pta.cluster.ray.feature_block import WorkerModel, block_name
+from pta.cluster.ray.label_block import Failed, Labelled, LabelRow, labelled, write_labels
+from pta.cluster.ray.listing import BlockRows, read_rows
 from pta.cluster.ray.storage import Folder
 from pta.core.classifier import ZeroShotClassifier
 from pta.methods import create_adapter, needs_model
@@ -21,7 +21,7 @@ class Streams:
     """What all tasks of a run share."""
 
     run: str
-    model: Model
+    model: WorkerModel
     reading: Reading  # with everything that the method needs
     on_error: OnError
     out: Folder  # where the listing is, too
@@ -44,16 +44,14 @@ class AnswerStreams:
         if there is not None:
             return there
         rows = read_rows(own.out, self.number)
-        said, failed = dict[int, Said](), list[Failed]()
+        said, failed = dict[int, LabelRow](), list[Failed]()
         for _, members in groupby(range(len(rows.samples)), key=rows.streams.__getitem__):
             self._answer(own, rows, list(members), said, failed)
         keys = {int(number): sample.key for number, sample in zip(rows.numbers, rows.samples, strict=True)}
-        write_labels(own.out, name, own.run, keys, said, failed, rows.streams)
-        changed = sum(label != alone for label, _, alone in said.values())
-        return Labelled(len(said), changed, failed)
+        return write_labels(own.out, name, own.run, keys, said, failed, rows.streams)
 
     def _answer(
-        self, own: Streams, rows: Rows, members: list[int], said: dict[int, Said], failed: list[Failed]
+        self, own: Streams, rows: BlockRows, members: list[int], said: dict[int, LabelRow], failed: list[Failed]
     ) -> None:
         """Answer one stream as `pta predict` does."""
         program = own.model.program(own.reading.encoded_at_once, own.reading.compiled)
