@@ -1,11 +1,11 @@
 """Pictures to a folder of feature blocks, by any number of workers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pta.cluster.blocks.loop import OnProgress, Pool
-from pta.cluster.ray.feature_block import EncodeBlock, EncodedBlock, Encoding, WorkerModel
+from pta.cluster.blocks.loop import OnProgress, Pool, Result, Task
+from pta.cluster.ray.feature_block import BlockJob, EncodedBlock, WorkerModel, encode_block
 from pta.cluster.ray.label_block import Failed
 from pta.cluster.ray.listing import Listing
 from pta.cluster.ray.run_folder import RunFolder
@@ -58,19 +58,22 @@ class BlockExtraction:
             "classifier": self.classifier.fingerprint,
         }
 
-    def model_of_workers(self) -> WorkerModel:
-        """What workers load."""
-        dtype = str(self.encoder.dtype).removeprefix("torch.")
-        return WorkerModel(self.model, self.device, dtype, self.encoder.fingerprint)
+    def job(self, run: str, out: Folder, **more: Any) -> BlockJob:
+        """What workers are told."""
+        inputs = self.inputs
+        model = WorkerModel(self.model, self.device, inputs["dtype"], inputs["model"])
+        images = {name: value for name, value in inputs.items() if name not in ("listing", "count", "classifier")}
+        record = {"dataset": self.dataset, "images": images, "model": self.model}
+        return BlockJob(run, model, self.reading, self.on_error, out, self.classifier, record, **more)
+
+    def each_block(self, function: Callable[..., Result], job: BlockJob, pool: Pool, told: OnProgress) -> list[Result]:
+        """Write the listing, and do the same for each block."""
+        self.listing.write(job.out)
+        return pool.each([Task(function, given) for given in enumerate(self.listing.blocks)], job, told)
 
     def run(self, pool: Pool, out: Folder, run: str, told: OnProgress = lambda done: None) -> list[EncodedBlock]:
         """Write all blocks and the listing; blocks of this run that are there are left as they are."""
-        self.listing.write(out)
-        images = {name: value for name, value in self.inputs.items() if name not in ("listing", "count", "classifier")}
-        record = {"dataset": self.dataset, "images": images, "model": self.model}
-        encoding = Encoding(*(run, self.model_of_workers(), self.reading, self.on_error, out, self.classifier, record))
-        tasks = [EncodeBlock(number, rows) for number, rows in enumerate(self.listing.blocks)]
-        done = pool.each(tasks, encoding, told)
+        done = self.each_block(encode_block, self.job(run, out), pool, told)
         self.require_read([one for block in done for one in block.failed])
         return done
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -44,13 +44,6 @@ class WorkerModel:
     dtype: str
     fingerprint: str
 
-    def program(self, batch: int, compiled: bool) -> EncoderProgram:
-        """The model for batches of one size, loaded once per process; it must be the one that the driver has."""
-        program = _program(self, batch, compiled)
-        if program.encoder.fingerprint != self.fingerprint:
-            raise StateMismatch(f"a worker has other weights for {self.name} than the driver; give a shared path")
-        return program
-
 
 @lru_cache(1)
 def _program(model: WorkerModel, batch: int, compiled: bool) -> EncoderProgram:
@@ -59,16 +52,25 @@ def _program(model: WorkerModel, batch: int, compiled: bool) -> EncoderProgram:
 
 
 @dataclass(frozen=True)
-class Encoding:
-    """What all feature blocks of a run are made from."""
+class BlockJob:
+    """What all tasks of a run share that read samples."""
 
     run: str
     model: WorkerModel
-    reading: Reading
+    reading: Reading  # with everything that the method needs
     on_error: OnError
     out: Folder  # where the listing is, too
     classifier: ZeroShotClassifier
-    record: Mapping[str, Any]  # where the features come from, as in the files of `pta extract`
+    record: Mapping[str, Any]  # of features: where they come from, as in the files of `pta extract`
+    method: str = ""  # of streams
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def program(self) -> EncoderProgram:
+        """The model for batches of one size, loaded once per process; it must be the one that the driver has."""
+        program = _program(self.model, self.reading.encoded_at_once, self.reading.compiled)
+        if program.encoder.fingerprint != self.model.fingerprint:
+            raise StateMismatch(f"a worker has other weights for {self.model.name} than the driver; give a shared path")
+        return program
 
 
 @dataclass(frozen=True)
@@ -80,55 +82,48 @@ class EncodedBlock:
     encoded: int  # now; 0 if it was there
 
 
-@dataclass(frozen=True)
-class EncodeBlock:
-    """The task: write the features of a block, unless they are there."""
+def encode_block(job: BlockJob, number: int, rows: range) -> EncodedBlock:
+    """Write the features of a block, unless they are there."""
+    there = job.out.about(block_name(rows))
+    if there.get("run") == job.run:
+        return EncodedBlock(there["count"], [tuple(one) for one in there["failed"]], 0)
+    tensors, failed = _encode(job, number, rows.start)
+    names, count = job.classifier.class_names, len(tensors["numbers"])
+    about = {
+        **job.record,
+        **{"kind": "features", "version": 1, "run": job.run, "failed": failed, "count": count},
+        **{"start": rows.start, "stop": rows.stop, "class_names": list(names)},
+        **{"skipped": [complaint for _, _, complaint in failed], "classifier": job.classifier.fingerprint},
+    }
+    metadata = {"classnames": json.dumps(names, ensure_ascii=False), "about": json.dumps(about, sort_keys=True)}
+    job.out.write(block_name(rows), packed_in_order(tensors, metadata))
+    return EncodedBlock(count, failed, len(rows))
 
-    number: int  # of the block
-    rows: range
 
-    def __call__(self, job: Encoding) -> EncodedBlock:
-        """Read, encode and write."""
-        name = block_name(self.rows)
-        there = job.out.about(name)
-        if there.get("run") == job.run:
-            return EncodedBlock(there["count"], [tuple(one) for one in there["failed"]], 0)
-        tensors, failed = self._encode(job)
-        about = {**job.record, "kind": "features", "version": 1, "run": job.run, "failed": failed}
-        about |= {"start": self.rows.start, "stop": self.rows.stop, "count": len(tensors["numbers"])}
-        about["class_names"] = list(job.classifier.class_names)
-        about |= {"skipped": [complaint for _, _, complaint in failed], "classifier": job.classifier.fingerprint}
-        names = json.dumps(job.classifier.class_names, ensure_ascii=False)
-        job.out.write(name, packed_in_order(tensors, {"classnames": names, "about": json.dumps(about, sort_keys=True)}))
-        return EncodedBlock(about["count"], failed, len(self.rows))
-
-    def _encode(self, job: Encoding) -> tuple[dict[str, Tensor], list[Failed]]:
-        rows, first = read_rows(job.out, self.number), self.rows.start
-        program = job.model.program(job.reading.encoded_at_once, job.reading.compiled)
-        parts: list[dict[str, Tensor]] = []
-        kept: list[int] = []
-        failed: list[Failed] = []
-        for part in encode_files(program, enumerate(rows.samples, first), job.reading, on_error=job.on_error):
-            if part.samples:
-                parts.append(stored(part.tensors))
-            kept += [number - first for number, _ in part.samples]
-            failed += [
-                (int(rows.numbers[number - first]), rows.samples[number - first].key, str(error))
-                for number, error in part.failures
-            ]
-        features = {name: torch.cat([part[name] for part in parts]) for name in (parts[0] if parts else ())}
-        keys = json.dumps([rows.samples[row].key for row in kept]).encode()
-        described = {
-            "image_features": torch.empty(0, program.encoder.dim),
-            "text_features": job.classifier.anchors.float().cpu().contiguous(),
-            "scale": torch.tensor(job.classifier.scale, dtype=torch.float64),
-            "bias": torch.tensor(job.classifier.bias, dtype=torch.float64),
-            "numbers": torch.from_numpy(rows.numbers[kept].astype(np.int64)),
-            "paths": torch.frombuffer(bytearray(keys), dtype=torch.uint8),
-        }
-        if rows.labels is not None:
-            described["labels"] = torch.from_numpy(rows.labels[kept].astype(np.int64))
-        return described | {name: tensor.contiguous() for name, tensor in features.items()}, failed
+def _encode(job: BlockJob, number: int, first: int) -> tuple[dict[str, Tensor], list[Failed]]:
+    rows, program = read_rows(job.out, number), job.program()
+    parts: list[dict[str, Tensor]] = []
+    kept, failed = list[int](), list[Failed]()
+    numbered = enumerate(rows.samples, first)  # views are drawn from the number
+    for part in encode_files(program, numbered, job.reading, on_error=job.on_error):
+        if part.samples:
+            parts.append(stored(part.tensors))
+        kept += [number - first for number, _ in part.samples]
+        for row, error in ((number - first, error) for number, error in part.failures):
+            failed.append((int(rows.numbers[row]), rows.samples[row].key, str(error)))
+    features = {name: torch.cat([part[name] for part in parts]) for name in (parts[0] if parts else ())}
+    keys = json.dumps([rows.samples[row].key for row in kept]).encode()
+    described = {
+        "image_features": torch.empty(0, program.encoder.dim),
+        "text_features": job.classifier.anchors.float().cpu().contiguous(),
+        "scale": torch.tensor(job.classifier.scale, dtype=torch.float64),
+        "bias": torch.tensor(job.classifier.bias, dtype=torch.float64),
+        "numbers": torch.from_numpy(rows.numbers[kept].astype(np.int64)),
+        "paths": torch.frombuffer(bytearray(keys), dtype=torch.uint8),
+    }
+    if rows.labels is not None:
+        described["labels"] = torch.from_numpy(rows.labels[kept].astype(np.int64))
+    return described | {name: tensor.contiguous() for name, tensor in features.items()}, failed
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from pta.cluster.ray.label_block import Failed, Labelled, labelled
 from pta.cluster.ray.passes import StoredBlocks
 from pta.cluster.ray.run_folder import ABOUT, RunFolder, read_run, run_id
 from pta.cluster.ray.storage import Folder
-from pta.cluster.ray.streams import AnswerStreams, Streams
+from pta.cluster.ray.streams import answer_streams
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import require_number
 from pta.door.files import unpack_tensors
@@ -158,20 +158,9 @@ def predict_streams(
     """Answer one stream per key, each from a fresh state."""
     folder = RunFolder(KIND, out, {"source": source.inputs, "method": method, "parameters": dict(parameters)})
     folder.begin()
-    source.listing.write(out)
-    shared = Streams(
-        run=folder.id,
-        model=source.model_of_workers(),
-        reading=source.reading,
-        on_error=source.on_error,
-        out=out,
-        classifier=source.classifier,
-        method=method,
-        parameters=parameters,
-    )
     blocks = source.listing.blocks
-    tasks = [AnswerStreams(number, rows) for number, rows in enumerate(blocks)]
-    result = PredictedBlocks.of(pool.each(tasks, shared, told("streams", len(tasks))))
+    job = source.job(folder.id, out, method=method, parameters=parameters)
+    result = PredictedBlocks.of(source.each_block(answer_streams, job, pool, told("streams", len(blocks))))
     source.require_read(result.failed)
     folder.finish({**vars(result), "blocks": [[rows.start, rows.stop] for rows in blocks]})
     return result
