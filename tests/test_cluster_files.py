@@ -17,7 +17,7 @@ from cluster_runs import BLOCK, CLASSES, FASHION, Backwards, contents, extract, 
 from pta.cluster import run_blocks, scan, start_of, summarise_block
 from pta.cluster.blocks.loop import ThisProcess
 from pta.cluster.blocks.scanning import pack_before, unpack_before
-from pta.cluster.ray.feature_block import read_block
+from pta.cluster.ray.extraction import read_block
 from pta.cluster.ray.prediction import FeatureFolder, predict_blocks, predict_streams
 from pta.cluster.ray.storage import Folder
 from pta.core.modality import IMAGES

@@ -13,8 +13,9 @@ from PIL import Image
 from refusals import refusal
 
 from pta.data import SampleFile, SampleSet, TarMember, open_samples
+from pta.data.sources.addresses import is_inside
 from pta.data.sources.class_index import ClassIndex, matching_name
-from pta.data.sources.folder import is_inside, sample_files
+from pta.data.sources.folder import sample_files
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample
 
 KEYS = ["cat/1.jpg", "cat/deep/2.JPG", "dog/1.jpg", "hot_dog/1.jpeg"]

@@ -32,13 +32,13 @@ _REASONS = {
         "pta.cluster.blocks.block:require_whole_stream pta.cluster:BlockGroup"
     ),
     "tested with a real Ray and with damaged blocks, sources and folders (test_cluster_ray, test_cluster_files)": (
-        "pta.cluster.ray.extraction pta.cluster.ray.feature_block pta.cluster.ray.label_block "
+        "pta.cluster.ray.extraction pta.cluster.ray.label_block "
         "pta.cluster.ray.listing pta.cluster.ray.passes pta.cluster.ray.prediction pta.cluster.ray.ray_pool "
-        "pta.cluster.ray.run_folder pta.cluster.ray.storage pta.cluster.ray.streams pta.data.feature_blocks"
+        "pta.cluster.ray.storage pta.data.features:is_feature_folder pta.data.features:read_blocks"
     ),
     "through summarise, apply and compose": "pta:Segment.of pta:Segment.require_for pta:Segment.parts",
     "through open_samples and find_samples": (
-        "pta.data.layouts pta.data.sources "
+        "pta.data.layouts pta.data.sources pta.data.open:kind_of pta.data.open:is_parquet "
         "pta.data:SampleSet pta.data:TarMember"
         " pta.door.points.h5 pta.door.refused_places"
     ),
@@ -60,7 +60,7 @@ _REASONS = {
         "pta.door.images.bare pta.door.images.jpeg pta.door.images.reading:load_image pta.door.images.reading:open_counted "
         "pta.door.images.reading:open_image "
         "pta.door.images.reading:require_few_pixels pta.door.images.room:made_in_room pta.door.images.resize_weights "
-        "pta.data.views.augmix pta.data.views.crops pta.door.images.preprocessing:require_bytes pta.run.gpu.recordable"
+        "pta.data.views.making pta.door.images.preprocessing:require_bytes pta.run.gpu.recordable"
     ),
     "through predict_stream, extract and their commands": (
         "pta.run.extract:stored "

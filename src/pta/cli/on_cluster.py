@@ -21,8 +21,7 @@ from pta.cluster.ray.label_block import Failed
 from pta.cluster.ray.listing import Listing, number_samples
 from pta.cluster.ray.prediction import STATE, FeatureFolder, predict_blocks, predict_streams
 from pta.cluster.ray.ray_pool import RayPool, connected
-from pta.cluster.ray.run_folder import ABOUT
-from pta.cluster.ray.storage import Folder
+from pta.cluster.ray.storage import ABOUT, Folder
 from pta.core.classifier import ZeroShotClassifier
 from pta.data.sources.addresses import is_remote
 from pta.data.sources.table import list_samples

@@ -13,8 +13,9 @@ import numpy as np
 
 from pta.data.catalogue import CatalogueEntry, FoundSamples, Watch, find_entry
 from pta.data.sample_set import SampleFile, SampleSet
+from pta.data.sources.addresses import is_inside
 from pta.data.sources.class_index import matching_name
-from pta.data.sources.folder import is_inside, loose_images, sample_files, sub_folders
+from pta.data.sources.folder import loose_images, sample_files, sub_folders
 from pta.data.sources.h5_clouds import read_clouds
 from pta.door.files import read_json, read_text, understanding
 from pta.errors import InvalidParameter, UnreadableFile

@@ -5,7 +5,8 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import NoReturn
 
 from pta.core.modality import CLOUDS, IMAGES, Modality
 from pta.core.parameters import require_texts
@@ -14,9 +15,12 @@ from pta.data import fashion, point_shapes
 from pta.data.catalogue import catalogue, is_catalogued
 from pta.data.layouts import open_catalogued
 from pta.data.sample_set import ListedSample, SampleFile, SampleReference, SampleSet
-from pta.data.sources.folder import sample_files
-from pta.data.sources.h5_clouds import read_clouds
-from pta.data.sources.kinds import kind_of
+from pta.data.sources.addresses import is_folder
+from pta.data.sources.csv_list import list_csv, open_csv
+from pta.data.sources.folder import list_folder, open_folder, sample_files
+from pta.data.sources.h5_clouds import open_h5, read_clouds
+from pta.data.sources.listed import Listed
+from pta.data.sources.webdataset import is_shards, list_shards, open_shards
 from pta.door.files import as_path, exists
 from pta.door.images.frames import split_frames
 from pta.door.limits import USUAL_LIMITS, Limits
@@ -33,6 +37,49 @@ PACKAGED: dict[str, Callable[[str, Sequence[str] | None], SampleSet]] = {
 """What opens the samples of this package, by the first part of their name."""
 
 _STDIN = "-"
+
+
+def _ending(address: str) -> str:
+    """What a file's name ends in, in lower case.
+
+    >>> _ending("s3://bucket/LIST.CSV")
+    '.csv'
+    """
+    return PurePosixPath(address).suffix.lower()
+
+
+def is_parquet(address: str) -> bool:
+    """Whether an address is written like parquet files."""
+    return _ending(address) == ".parquet"
+
+
+def _refuse_parquet(source: str, class_names: Sequence[str] | None, modality: Modality) -> NoReturn:
+    """Say what reads these files: pyarrow, which is not needed elsewhere."""
+    raise UnreadableFile(f"{source}: only --cluster reads .parquet files; give a folder, a .csv or .tar shards")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of places that hold samples."""
+
+    takes: Callable[[str], bool]  # an address
+    open: Callable[[str, Sequence[str] | None, Modality], SampleSet]  # with class names, if they are given
+    list: Callable[[str, Modality, str | None], Iterator[Listed]] | None  # for a cluster, perhaps by streams
+
+
+KINDS = (
+    Kind(is_folder, open_folder, list_folder),
+    Kind(is_shards, open_shards, list_shards),
+    Kind(lambda address: _ending(address) == ".csv", open_csv, list_csv),
+    Kind(lambda address: _ending(address) == ".h5", open_h5, None),
+    Kind(is_parquet, _refuse_parquet, None),  # the table for a cluster is made from their columns
+)
+"""In the order in which they are tried."""
+
+
+def kind_of(address: str) -> Kind | None:
+    """The kind of an address, if it is one."""
+    return next((kind for kind in KINDS if kind.takes(address)), None)
 
 
 def open_samples(

@@ -20,7 +20,6 @@ from pta.cluster.blocks.scanning import (
     Before,
     across,
     boundary,
-    require_summable,
     scan,
     start_of,
     summarise_block,
@@ -296,7 +295,6 @@ def run_blocks(adapter: Adapter, blocks: Iterable[Block], epsilon: float = EPSIL
 
     Numbers that are missing or come twice are refused. The adapter is as at the start of the stream, and stays so.
     """
-    require_summable(adapter)
     epsilon = require_number("epsilon", epsilon, 0.0, inf)
     ordered = sorted(blocks, key=lambda block: block.start)
     if not ordered:

@@ -1,22 +1,161 @@
-"""Pictures to a folder of feature blocks, by any number of workers."""
+"""Samples to a folder of feature blocks, by any number of workers.
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+A block is a feature file of its own, with the numbers of its samples.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
+import torch
+from safetensors.torch import load
+from torch import Tensor
+
+from pta.cluster.blocks.block import Block
 from pta.cluster.blocks.loop import OnProgress, Pool, Result, Task
-from pta.cluster.ray.feature_block import BlockJob, EncodedBlock, WorkerModel, encode_block
 from pta.cluster.ray.label_block import Failed
-from pta.cluster.ray.listing import Listing
-from pta.cluster.ray.run_folder import RunFolder
-from pta.cluster.ray.storage import Folder
+from pta.cluster.ray.listing import Listing, read_rows
+from pta.cluster.ray.storage import Folder, RunFolder
 from pta.core.classifier import ZeroShotClassifier
-from pta.errors import UnreadableSample
-from pta.models import Encoder
-from pta.run.encoding import OnError, unless_skipped
+from pta.data.features import STORED_AS
+from pta.door.files import packed_in_order
+from pta.errors import StateMismatch, UnreadableFile, UnreadableSample, naming
+from pta.models import Encoder, load_encoder
+from pta.run.encoding import OnError, encode_files, unless_skipped
+from pta.run.extract import stored
+from pta.run.gpu.encoder_program import COMPILED_FROM, EncoderProgram
 from pta.run.reading import Reading
 
 KIND = "feature blocks"
+
+
+def block_name(rows: range, ending: str = "safetensors") -> str:
+    """The file of a block, by its first row and the row after its last.
+
+    >>> block_name(range(0, 65_536))
+    '000000000000-000000065536.safetensors'
+    """
+    return f"{rows.start:012d}-{rows.stop:012d}.{ending}"
+
+
+@dataclass(frozen=True)
+class WorkerModel:
+    """Which model workers load, each from its own disk or from a shared one; never from the hub."""
+
+    name: str
+    device: str
+    dtype: str
+    fingerprint: str
+
+
+@lru_cache(1)
+def _program(model: WorkerModel, batch: int, compiled: bool) -> EncoderProgram:
+    encoder = load_encoder(model.name, device=model.device, dtype=model.dtype)
+    return EncoderProgram(encoder, batch, COMPILED_FROM, whole=True, optimise=compiled)
+
+
+@dataclass(frozen=True)
+class BlockJob:
+    """What all tasks of a run share that read samples."""
+
+    run: str
+    model: WorkerModel
+    reading: Reading  # with everything that the method needs
+    on_error: OnError
+    out: Folder  # where the listing is, too
+    classifier: ZeroShotClassifier
+    record: Mapping[str, Any]  # of features: where they come from, as in the files of `pta extract`
+    method: str = ""  # of streams
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def program(self) -> EncoderProgram:
+        """The model for batches of one size, loaded once per process; it must be the one that the driver has."""
+        program = _program(self.model, self.reading.encoded_at_once, self.reading.compiled)
+        if program.encoder.fingerprint != self.model.fingerprint:
+            raise StateMismatch(f"a worker has other weights for {self.model.name} than the driver; give a shared path")
+        return program
+
+
+@dataclass(frozen=True)
+class EncodedBlock:
+    """What is known about a finished block."""
+
+    learned: int  # samples with features
+    failed: list[Failed]
+    encoded: int  # now; 0 if it was there
+
+
+def encode_block(job: BlockJob, number: int, rows: range) -> EncodedBlock:
+    """Write the features of a block, unless they are there."""
+    there = job.out.about(block_name(rows))
+    if there.get("run") == job.run:
+        return EncodedBlock(there["count"], [tuple(one) for one in there["failed"]], 0)
+    tensors, failed = _encode(job, number, rows.start)
+    names, count = job.classifier.class_names, len(tensors["numbers"])
+    about = {
+        **job.record,
+        **{"kind": "features", "version": 1, "run": job.run, "failed": failed, "count": count},
+        **{"start": rows.start, "stop": rows.stop, "class_names": list(names)},
+        **{"skipped": [complaint for _, _, complaint in failed], "classifier": job.classifier.fingerprint},
+    }
+    metadata = {"classnames": json.dumps(names, ensure_ascii=False), "about": json.dumps(about, sort_keys=True)}
+    job.out.write(block_name(rows), packed_in_order(tensors, metadata))
+    return EncodedBlock(count, failed, len(rows))
+
+
+def _encode(job: BlockJob, number: int, first: int) -> tuple[dict[str, Tensor], list[Failed]]:
+    rows, program = read_rows(job.out, number), job.program()
+    parts: list[dict[str, Tensor]] = []
+    kept, failed = list[int](), list[Failed]()
+    numbered = enumerate(rows.samples, first)  # views are drawn from the number
+    for part in encode_files(program, numbered, job.reading, on_error=job.on_error):
+        if part.samples:
+            parts.append(stored(part.tensors))
+        kept += [number - first for number, _ in part.samples]
+        for row, error in ((number - first, error) for number, error in part.failures):
+            failed.append((int(rows.numbers[row]), rows.samples[row].key, str(error)))
+    features = {name: torch.cat([part[name] for part in parts]) for name in (parts[0] if parts else ())}
+    keys = json.dumps([rows.samples[row].key for row in kept]).encode()
+    described = {
+        "image_features": torch.empty(0, program.encoder.dim),
+        "text_features": job.classifier.anchors.float().cpu().contiguous(),
+        "scale": torch.tensor(job.classifier.scale, dtype=torch.float64),
+        "bias": torch.tensor(job.classifier.bias, dtype=torch.float64),
+        "numbers": torch.from_numpy(rows.numbers[kept].astype(np.int64)),
+        "paths": torch.frombuffer(bytearray(keys), dtype=torch.uint8),
+    }
+    if rows.labels is not None:
+        described["labels"] = torch.from_numpy(rows.labels[kept].astype(np.int64))
+    return described | {name: tensor.contiguous() for name, tensor in features.items()}, failed
+
+
+@dataclass(frozen=True)
+class FeatureBlock:
+    """A block as the second pass reads it."""
+
+    block: Block
+    keys: dict[int, str]  # by number, also of samples that could not be read
+    failed: list[Failed]
+
+
+def read_block(folder: Folder, rows: range, run: str) -> FeatureBlock:
+    """The features of a finished block, if it is of this run."""
+    name = block_name(rows)
+    about = folder.about(name)
+    if about.get("run") != run:
+        raise UnreadableFile(f"{folder.path(name)} is cut short or of another run; run the command that makes it again")
+    tensors = {key: tensor.clone() for key, tensor in load(folder.read(name)).items()}  # aligned like any tensor
+    with naming(folder.path(name)):
+        numbers = tensors["numbers"]
+        keys = dict(zip(numbers.tolist(), json.loads(bytes(tensors["paths"].tolist())), strict=True))
+        failed: list[Failed] = [tuple(one) for one in about["failed"]]
+        keys |= {number: key for number, key, _ in failed}
+        features = tensors[STORED_AS["features"]]
+        block = Block.of(rows.start, len(rows), numbers, features, [number for number, _, _ in failed])
+        return FeatureBlock(block, keys, failed)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pta.cluster.blocks.loop import BEFORE, SUMMARIES, Round
 from pta.cluster.blocks.replay import BlockAnswers
 from pta.cluster.blocks.scanning import pack_before, unpack_before
 from pta.cluster.blocks.summary import BlockSummary
-from pta.cluster.ray.feature_block import block_name, read_block
+from pta.cluster.ray.extraction import block_name, read_block
 from pta.cluster.ray.label_block import Labelled, labelled, write_labels
 from pta.cluster.ray.storage import Folder
 from pta.door.files import pack_tensors, unpack_tensors

@@ -1,30 +1,34 @@
-"""A stream, or one stream per key, to a folder of labels."""
+"""One stream to a folder of labels; or one stream per key.
+
+Streams by key run whole and in parallel, each by the ordinary step, which is exact for every method.
+"""
 
 import hashlib
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from math import inf
 from pathlib import Path
 from typing import Any
 
 from pta.cluster.blocks.loop import OnPhase, Pool, no_progress, run_passes
 from pta.cluster.blocks.replay import at_state
-from pta.cluster.blocks.scanning import require_summable
 from pta.cluster.ray.extraction import KIND as FEATURE_BLOCKS
-from pta.cluster.ray.extraction import BlockExtraction
-from pta.cluster.ray.feature_block import block_name
-from pta.cluster.ray.label_block import Failed, Labelled, labelled
+from pta.cluster.ray.extraction import BlockExtraction, BlockJob, block_name
+from pta.cluster.ray.label_block import Failed, Labelled, LabelRow, labelled, write_labels
+from pta.cluster.ray.listing import BlockRows, read_rows
 from pta.cluster.ray.passes import StoredBlocks
-from pta.cluster.ray.run_folder import ABOUT, RunFolder, read_run, run_id
-from pta.cluster.ray.storage import Folder
-from pta.cluster.ray.streams import answer_streams
+from pta.cluster.ray.storage import ABOUT, Folder, RunFolder, read_run, run_id
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import require_number
 from pta.door.files import unpack_tensors
 from pta.errors import StateMismatch, UnreadableFile, naming
+from pta.methods import create_adapter, needs_model
 from pta.methods.adapter import Adapter
 from pta.models import Encoder
+from pta.run.answers import answers_from
+from pta.run.encoding import encode_files, samples_of
 
 KIND = "labels"
 STATE = "state.safetensors"
@@ -111,7 +115,6 @@ def predict_blocks(
     told: OnPhase = no_progress,
 ) -> PredictedBlocks:
     """Answer one stream from the state that the adapter has, as one process would; the end state is in the folder."""
-    require_summable(adapter)
     epsilon = require_number("epsilon", epsilon, 0.0, inf)
     inputs = {
         "source": source.inputs if isinstance(source, BlockExtraction) else source.about["run"],
@@ -164,6 +167,41 @@ def predict_streams(
     source.require_read(result.failed)
     folder.finish({**vars(result), "blocks": [[rows.start, rows.stop] for rows in blocks]})
     return result
+
+
+def answer_streams(job: BlockJob, number: int, rows: range) -> Labelled:
+    """Answer the streams of one block, one after another, and write the labels, unless that was done."""
+    name = block_name(rows, "parquet")
+    there = labelled(job.out, name, job.run)
+    if there is not None:
+        return there
+    listed = read_rows(job.out, number)
+    said, failed = dict[int, LabelRow](), list[Failed]()
+    for _, members in groupby(range(len(listed.samples)), key=listed.streams.__getitem__):
+        _answer(job, listed, list(members), said, failed)
+    keys = {int(number): sample.key for number, sample in zip(listed.numbers, listed.samples, strict=True)}
+    return write_labels(job.out, name, job.run, keys, said, failed, listed.streams)
+
+
+def _answer(
+    job: BlockJob, rows: BlockRows, members: list[int], said: dict[int, LabelRow], failed: list[Failed]
+) -> None:
+    """Answer one stream as `pta predict` does."""
+    program = job.program()
+    model = program.encoder if needs_model(job.method, job.parameters) else None
+    adapter = create_adapter(job.method, job.classifier, model=model, source=len(members), **job.parameters)
+    samples = ((place, rows.samples[row]) for place, row in enumerate(members))
+    numbers = [int(rows.numbers[row]) for row in members]
+    for part in encode_files(program, samples, job.reading, on_error=job.on_error, quick_start=True):
+        failed += [(numbers[place], rows.samples[members[place]].key, str(error)) for place, error in part.failures]
+        if not part.samples:
+            continue
+        known = samples_of(part.tensors)
+        zero_shot = adapter.classifier.logits(known.features.to(adapter.classifier.anchors))
+        logits = adapter.step(known)
+        answers = answers_from(logits, adapter.probabilities_unchecked(logits), zero_shot, job.classifier.class_names)
+        columns = (answers.labels[0], answers.probabilities[0], answers.zero_shot_labels)
+        said |= dict(zip((numbers[place] for place, _ in part.samples), zip(*columns, strict=True), strict=True))
 
 
 def digest_of(adapter: Adapter) -> str:

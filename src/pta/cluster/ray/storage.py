@@ -1,11 +1,13 @@
 """A folder of blocks: on this machine, or at any address that fsspec knows (s3://…, gs://…, memory://…).
 
 On a disk a file is written beside its place and renamed; on an object store it is one PUT under its final name. So a
-reader sees a whole file or none.
+reader sees a whole file or none. The folder says what its run is made from: the same command resumes, and another
+is refused.
 """
 
+import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,9 +18,10 @@ from pta.data.sources.addresses import filesystem, is_remote
 from pta.door.files import as_path, write_atomically
 from pta.door.folders import make_folder
 from pta.door.plain_files import require_no_link
-from pta.errors import UnreadableFile, first_line
+from pta.errors import StateMismatch, UnreadableFile, first_line
 
 _LONGEST_HEADER = 100 * 2**20  # that safetensors itself takes
+ABOUT = "about.json"
 
 
 @dataclass(frozen=True)
@@ -132,3 +135,61 @@ class Folder:
             yield
         except Exception as error:  # whatever the filesystem raises
             raise UnreadableFile(f"{self.path(name)} cannot be {done}: {first_line(error)}") from None
+
+
+def run_id(inputs: Mapping[str, Any]) -> str:
+    """The same for the same inputs, block size included."""
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A kind of blocks in a folder, made from inputs."""
+
+    kind: str
+    out: Folder
+    inputs: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", json.loads(json.dumps(self.inputs)))  # as they will be read back
+
+    @property
+    def id(self) -> str:
+        """What blocks of this run carry."""
+        return run_id(self.inputs)
+
+    def begin(self, *, replace: bool = False) -> dict[str, Any]:
+        """Refuse a folder that holds another run; give what is known about this one, if it was begun before."""
+        if self.out.has(ABOUT) and not replace:
+            known = read_run(self.out, self.kind)
+            if known["run"] != self.id:
+                other = ", ".join(_differing(known["inputs"], self.inputs))
+                raise StateMismatch(
+                    f"{self.out.address} holds a run with another {other or 'version'}; "
+                    "choose another folder, or remove that one"
+                )
+            return known
+        self.out.write_json(ABOUT, self._about({}, finished=False))
+        return {}
+
+    def finish(self, record: Mapping[str, Any]) -> None:
+        """Note what was done, after the last block."""
+        self.out.write_json(ABOUT, self._about(record, finished=True))
+
+    def _about(self, record: Mapping[str, Any], *, finished: bool) -> dict[str, Any]:
+        own = {"kind": self.kind, "version": 1, "run": self.id, "inputs": self.inputs, "finished": finished}
+        return {**record, **own}
+
+
+def read_run(folder: Folder, kind: str) -> dict[str, Any]:
+    """What the run in a folder says about itself."""
+    about = folder.read_json(ABOUT)
+    if not isinstance(about, dict) or about.get("kind") != kind or not isinstance(about.get("inputs"), dict):
+        raise UnreadableFile(f"{folder.path(ABOUT)} does not describe {kind}; choose another folder")
+    if about.get("version") != 1 or about.get("run") != run_id(about["inputs"]):
+        raise UnreadableFile(f"{folder.path(ABOUT)} is damaged or of another version of pta")
+    return about
+
+
+def _differing(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    return [name for name in sorted({**known, **wanted}) if known.get(name) != wanted.get(name)]

@@ -1,5 +1,6 @@
 """Files by path or at any address that fsspec knows (s3://…, gs://…, memory://…)."""
 
+import posixpath
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -110,6 +111,27 @@ def expand_range(source: str) -> list[str]:
         ranges.append([str(number).zfill(width) for number in range(int(first), int(last) + 1)])
     pattern = _RANGE.sub("\0", source)
     return [reduce(lambda text, number: text.replace("\0", number, 1), chosen, pattern) for chosen in product(*ranges)]
+
+
+def is_inside(path: str) -> bool:
+    """Whether a path from a list stays in the folder it is relative to.
+
+    >>> [is_inside(path) for path in ("a/b.jpg", "a/../b.jpg", "../b.jpg", "/etc/passwd")]
+    [True, True, False, False]
+    """
+    first = posixpath.normpath(path).partition("/")[0]
+    return bool(path) and "\0" not in path and first not in ("", ".", "..")
+
+
+def resolve(address: str, path: str, line: int) -> str:
+    """Where a path of a list points to; a list from elsewhere may not name files of this machine."""
+    if not path:
+        raise UnreadableFile(f"{address}: line {line} has no path")
+    if "\0" not in path and (is_remote(path) or (path.startswith("/") and not is_remote(address))):
+        return path
+    if not is_inside(path):
+        raise UnreadableFile(f"{address}: line {line} points to {path!r}, which leaves the folder of the list")
+    return posixpath.join(posixpath.dirname(address), path)
 
 
 @dataclass(frozen=True)

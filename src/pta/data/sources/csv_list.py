@@ -5,7 +5,6 @@ A text that begins like a formula may have `'` in front of it, as in the files t
 
 import csv
 import io
-import posixpath
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,9 +12,8 @@ import numpy as np
 
 from pta.core.modality import Modality
 from pta.data.sample_set import SampleFile, SampleSet
-from pta.data.sources.addresses import is_remote, read_listed
+from pta.data.sources.addresses import is_remote, read_listed, resolve
 from pta.data.sources.class_index import number_labels
-from pta.data.sources.folder import is_inside
 from pta.data.sources.listed import Listed
 from pta.door.safe_text import from_csv_cell
 from pta.errors import InvalidParameter, UnreadableFile
@@ -78,14 +76,3 @@ def list_csv(address: str, modality: Modality, by: str | None = None) -> Iterato
         raise UnreadableFile(f"{address}: line {reader.line_num} is not CSV: {error}") from None
     if not count:
         raise UnreadableFile(f"{address} lists no samples")
-
-
-def resolve(address: str, path: str, line: int) -> str:
-    """Where a path of a list points to; a list from elsewhere may not name files of this machine."""
-    if not path:
-        raise UnreadableFile(f"{address}: line {line} has no path")
-    if "\0" not in path and (is_remote(path) or (path.startswith("/") and not is_remote(address))):
-        return path
-    if not is_inside(path):
-        raise UnreadableFile(f"{address}: line {line} points to {path!r}, which leaves the folder of the list")
-    return posixpath.join(posixpath.dirname(address), path)

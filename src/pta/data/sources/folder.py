@@ -125,16 +125,6 @@ def loose_images(folder: Path) -> list[str]:
     return sorted(entry.name for entry in _entries(folder) if IMAGES.takes(entry.name) and not _is_folder(entry))
 
 
-def is_inside(path: str) -> bool:
-    """Whether a path from a list stays in the folder it is relative to.
-
-    >>> [is_inside(path) for path in ("a/b.jpg", "a/../b.jpg", "../b.jpg", "/etc/passwd")]
-    [True, True, False, False]
-    """
-    first = posixpath.normpath(path).partition("/")[0]
-    return bool(path) and "\0" not in path and first not in ("", ".", "..")
-
-
 def _identity(folder: Path) -> tuple[int, int]:
     try:
         status = folder.stat()

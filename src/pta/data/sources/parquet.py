@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pta.data.sources.addresses import open_binary
-from pta.data.sources.csv_list import resolve
+from pta.data.sources.addresses import open_binary, resolve
 from pta.door.files import require_short, understanding
 from pta.door.limits import USUAL_LIMITS
 from pta.errors import InvalidParameter, UnreadableFile, UnreadableSample, first_line

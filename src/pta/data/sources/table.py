@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from pta.core.modality import Modality
+from pta.data.open import is_parquet, kind_of
 from pta.data.sources.addresses import filesystem, find_files, is_folder, is_remote
-from pta.data.sources.kinds import is_parquet, kind_of
 from pta.data.sources.listed import Listed
 from pta.data.sources.parquet import COLUMNS, list_parquet
 from pta.door.files import as_path, understanding
