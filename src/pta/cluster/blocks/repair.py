@@ -70,20 +70,16 @@ def repair_block(
         {name: moved_or_not[name][classes] for name in vars(adapter.prototypes)} for moved_or_not in (path, moved)
     )
     both = Prototypes(**{name: torch.cat([was[name], now[name]]) for name in was})
-    anchors = adapter.classifier.anchors
+    anchors, halves = adapter.classifier.anchors, (slice(0, len(classes)), slice(len(classes), None))
     for first in range(0, len(block), _AT_ONCE):
         last = min(first + _AT_ONCE, len(block))
         samples = Samples.unchecked(block.features[first:last]).to(anchors)
         found = adapter.touches(samples) if summary.touches is None else summary.touches.between(first, last)
         advance(both, anchors[classes].repeat(2, 1), samples.features, _twice(found, classes.numpy()), adapter.rule)
-        was, now = ({name: rows[half] for name, rows in vars(both).items()} for half in _halves(len(classes)))
+        was, now = ({name: rows[half] for name, rows in vars(both).items()} for half in halves)
         if bool((apart(was, now) <= epsilon / 2).all()):
             return Repaired(moved, path, end, last)
     return Repaired(moved, moved, _with_rows(end, now, classes, torch.arange(len(classes))), len(block))
-
-
-def _halves(count: int) -> tuple[slice, slice]:
-    return slice(0, count), slice(count, None)
 
 
 def _with_rows(state: State, source: State, rows: Tensor, of_source: Tensor) -> State:

@@ -15,10 +15,10 @@ from safetensors.torch import load
 from torch import Tensor
 
 from pta.cluster.blocks.block import Block
-from pta.cluster.blocks.loop import OnProgress, Pool, Result, Task
+from pta.cluster.blocks.loop import OnPhase, OnProgress, Pool, Result, Task
 from pta.cluster.ray.label_block import Failed
 from pta.cluster.ray.listing import Listing, read_rows
-from pta.cluster.ray.storage import Folder, RunFolder
+from pta.cluster.ray.storage import Folder, RunFolder, run_id
 from pta.core.classifier import ZeroShotClassifier
 from pta.data.features import STORED_AS
 from pta.door.files import packed_in_order
@@ -41,19 +41,9 @@ def block_name(rows: range, ending: str = "safetensors") -> str:
     return f"{rows.start:012d}-{rows.stop:012d}.{ending}"
 
 
-@dataclass(frozen=True)
-class WorkerModel:
-    """Which model workers load, each from its own disk or from a shared one; never from the hub."""
-
-    name: str
-    device: str
-    dtype: str
-    fingerprint: str
-
-
 @lru_cache(1)
-def _program(model: WorkerModel, batch: int, compiled: bool) -> EncoderProgram:
-    encoder = load_encoder(model.name, device=model.device, dtype=model.dtype)
+def _program(model: str, device: str, dtype: str, batch: int, compiled: bool) -> EncoderProgram:
+    encoder = load_encoder(model, device=device, dtype=dtype)
     return EncoderProgram(encoder, batch, COMPILED_FROM, whole=True, optimise=compiled)
 
 
@@ -62,7 +52,10 @@ class BlockJob:
     """What all tasks of a run share that read samples."""
 
     run: str
-    model: WorkerModel
+    model: str  # which workers load, each from its own disk or from a shared one; never from the hub
+    device: str
+    dtype: str
+    fingerprint: str  # of the model
     reading: Reading  # with everything that the method needs
     on_error: OnError
     out: Folder  # where the listing is, too
@@ -73,9 +66,10 @@ class BlockJob:
 
     def program(self) -> EncoderProgram:
         """The model for batches of one size, loaded once per process; it must be the one that the driver has."""
-        program = _program(self.model, self.reading.encoded_at_once, self.reading.compiled)
-        if program.encoder.fingerprint != self.model.fingerprint:
-            raise StateMismatch(f"a worker has other weights for {self.model.name} than the driver; give a shared path")
+        reading = self.reading
+        program = _program(self.model, self.device, self.dtype, reading.encoded_at_once, reading.compiled)
+        if program.encoder.fingerprint != self.fingerprint:
+            raise StateMismatch(f"a worker has other weights for {self.model} than the driver; give a shared path")
         return program
 
 
@@ -130,6 +124,10 @@ def _encode(job: BlockJob, number: int, first: int) -> tuple[dict[str, Tensor], 
     if rows.labels is not None:
         described["labels"] = torch.from_numpy(rows.labels[kept].astype(np.int64))
     return described | {name: tensor.contiguous() for name, tensor in features.items()}, failed
+
+
+Features = tuple[Folder, str, list[int]]
+"""A folder of feature blocks, their run, and how many samples of each block have no features."""
 
 
 @dataclass(frozen=True)
@@ -197,20 +195,31 @@ class BlockExtraction:
             "classifier": self.classifier.fingerprint,
         }
 
+    @property
+    def blocks(self) -> Sequence[range]:
+        """The rows of each block."""
+        return self.listing.blocks
+
+    def features(self, pool: Pool, work: Folder, told: OnPhase) -> Features:
+        """Encode everything in a work folder."""
+        folder, run = work.sub("features"), run_id(self.inputs)
+        encoded = self.encode(pool, folder, run, told("features", len(self.blocks)))
+        return folder, run, [len(block.failed) for block in encoded]
+
     def job(self, run: str, out: Folder, **more: Any) -> BlockJob:
         """What workers are told."""
         inputs = self.inputs
-        model = WorkerModel(self.model, self.device, inputs["dtype"], inputs["model"])
+        model = self.model, self.device, inputs["dtype"], inputs["model"]
         images = {name: value for name, value in inputs.items() if name not in ("listing", "count", "classifier")}
         record = {"dataset": self.dataset, "images": images, "model": self.model}
-        return BlockJob(run, model, self.reading, self.on_error, out, self.classifier, record, **more)
+        return BlockJob(run, *model, self.reading, self.on_error, out, self.classifier, record, **more)
 
     def each_block(self, function: Callable[..., Result], job: BlockJob, pool: Pool, told: OnProgress) -> list[Result]:
         """Write the listing, and do the same for each block."""
         self.listing.write(job.out)
-        return pool.each([Task(function, given) for given in enumerate(self.listing.blocks)], job, told)
+        return pool.each([Task(function, given) for given in enumerate(self.blocks)], job, told)
 
-    def run(self, pool: Pool, out: Folder, run: str, told: OnProgress = lambda done: None) -> list[EncodedBlock]:
+    def encode(self, pool: Pool, out: Folder, run: str, told: OnProgress) -> list[EncodedBlock]:
         """Write all blocks and the listing; blocks of this run that are there are left as they are."""
         done = self.each_block(encode_block, self.job(run, out), pool, told)
         self.require_read([one for block in done for one in block.failed])
@@ -245,10 +254,10 @@ def extract_blocks(
     """Make a folder that `pta eval --features` and `pta predict --cluster` read as one set."""
     folder = RunFolder(KIND, out, extraction.inputs)
     folder.begin(replace=replace)
-    done = extraction.run(pool, out, folder.id, told)
+    done = extraction.encode(pool, out, folder.id, told)
     failed = tuple(one for block in done for one in block.failed)
     samples = sum(block.learned for block in done)
-    blocks = [[rows.start, rows.stop] for rows in extraction.listing.blocks]
+    blocks = [[rows.start, rows.stop] for rows in extraction.blocks]
     record = {"dataset": extraction.dataset, "samples": samples, "failed": failed, "blocks": blocks}
     folder.finish({**record, "model": extraction.model, "prompts": list(prompts)})
     return Extracted(samples, sum(block.encoded for block in done), failed)

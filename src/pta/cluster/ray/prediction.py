@@ -15,11 +15,11 @@ from typing import Any
 from pta.cluster.blocks.loop import OnPhase, Pool, no_progress, run_passes
 from pta.cluster.blocks.replay import at_state
 from pta.cluster.ray.extraction import KIND as FEATURE_BLOCKS
-from pta.cluster.ray.extraction import BlockExtraction, BlockJob, block_name
+from pta.cluster.ray.extraction import BlockExtraction, BlockJob, Features, block_name
 from pta.cluster.ray.label_block import Failed, Labelled, LabelRow, labelled, write_labels
 from pta.cluster.ray.listing import BlockRows, read_rows
 from pta.cluster.ray.passes import StoredBlocks
-from pta.cluster.ray.storage import ABOUT, Folder, RunFolder, read_run, run_id
+from pta.cluster.ray.storage import ABOUT, Folder, RunFolder, read_run
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import require_number
 from pta.door.files import unpack_tensors
@@ -84,9 +84,15 @@ class FeatureFolder:
         """The rows of each block."""
         return [range(*ends) for ends in self.about["blocks"]]
 
-    def failed_in(self, rows: range) -> int:
-        """How many samples of a block have no features."""
-        return sum(number in rows for number, _, _ in self.about["failed"])
+    @property
+    def inputs(self) -> str:
+        """What decides the features."""
+        return str(self.about["run"])
+
+    def features(self, pool: Pool, work: Folder, told: OnPhase) -> Features:
+        """Those that are there."""
+        failed = [sum(number in rows for number, _, _ in self.about["failed"]) for rows in self.blocks]
+        return self.folder, self.inputs, failed
 
     def classifier(self) -> ZeroShotClassifier:
         """The classifier that the features were made with."""
@@ -116,29 +122,27 @@ def predict_blocks(
 ) -> PredictedBlocks:
     """Answer one stream from the state that the adapter has, as one process would; the end state is in the folder."""
     epsilon = require_number("epsilon", epsilon, 0.0, inf)
-    inputs = {
-        "source": source.inputs if isinstance(source, BlockExtraction) else source.about["run"],
+    inputs: dict[str, Any] = {
+        "source": source.inputs,
         "epsilon": epsilon,
-        **_learned(adapter),
+        "method": adapter.name,
+        "parameters": dict(adapter.parameters),
+        "classifier": adapter.classifier.fingerprint,
+        "state": digest_of(adapter),
     }
     has_learned = _is_end_of_run(out, inputs["state"])
     folder, work = RunFolder(KIND, out, inputs | has_learned), out.sub("work")
     if work.exists() and not out.has(ABOUT):
         raise UnreadableFile(f"{work.address} is not of a run, and would be removed; choose another folder")
     known = folder.begin()
-    blocks = source.listing.blocks if isinstance(source, BlockExtraction) else source.blocks
+    blocks = source.blocks
     if known.get("finished") and (done := _finished(folder, blocks)):
         return PredictedBlocks.of(done, known["rounds"], known["repaired"], known["remark"])
     if has_learned:
         raise StateMismatch(
             f"{out.address} has lost blocks, and the state has gone on since; start again from the state before"
         )
-    if isinstance(source, BlockExtraction):
-        features, run = work.sub("features"), run_id(source.inputs)
-        encoded = source.run(pool, features, run, told("features", len(blocks)))
-        failed = [len(block.failed) for block in encoded]
-    else:
-        features, run, failed = source.folder, source.about["run"], [source.failed_in(rows) for rows in blocks]
+    features, run, failed = source.features(pool, work, told)
     stored = StoredBlocks(folder.id, adapter, features, run, work.sub(folder.id), out, blocks, epsilon)
     passed = run_passes(stored, pool, failed, told)
     end = at_state(adapter, passed.end)
@@ -161,7 +165,7 @@ def predict_streams(
     """Answer one stream per key, each from a fresh state."""
     folder = RunFolder(KIND, out, {"source": source.inputs, "method": method, "parameters": dict(parameters)})
     folder.begin()
-    blocks = source.listing.blocks
+    blocks = source.blocks
     job = source.job(folder.id, out, method=method, parameters=parameters)
     result = PredictedBlocks.of(source.each_block(answer_streams, job, pool, told("streams", len(blocks))))
     source.require_read(result.failed)
@@ -211,16 +215,6 @@ def digest_of(adapter: Adapter) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().view(-1).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _learned(adapter: Adapter) -> dict[str, Any]:
-    """What decides answers beside the features."""
-    return {
-        "method": adapter.name,
-        "parameters": dict(adapter.parameters),
-        "classifier": adapter.classifier.fingerprint,
-        "state": digest_of(adapter),
-    }
 
 
 def _finished(folder: RunFolder, blocks: Sequence[range]) -> list[Labelled] | None:

@@ -163,7 +163,8 @@ class RunFolder:
         if self.out.has(ABOUT) and not replace:
             known = read_run(self.out, self.kind)
             if known["run"] != self.id:
-                other = ", ".join(_differing(known["inputs"], self.inputs))
+                was, now = known["inputs"], self.inputs
+                other = ", ".join(name for name in sorted({**was, **now}) if was.get(name) != now.get(name))
                 raise StateMismatch(
                     f"{self.out.address} holds a run with another {other or 'version'}; "
                     "choose another folder, or remove that one"
@@ -189,7 +190,3 @@ def read_run(folder: Folder, kind: str) -> dict[str, Any]:
     if about.get("version") != 1 or about.get("run") != run_id(about["inputs"]):
         raise UnreadableFile(f"{folder.path(ABOUT)} is damaged or of another version of pta")
     return about
-
-
-def _differing(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    return [name for name in sorted({**known, **wanted}) if known.get(name) != wanted.get(name)]
