@@ -29,7 +29,7 @@ _REASONS = {
     ),
     "through run_blocks": (
         "pta.cluster.blocks.bound pta.cluster.blocks.loop pta.cluster.blocks.repair pta.cluster.blocks.replay pta.cluster.blocks.scanning "
-        "pta.cluster.blocks.block:require_whole_stream pta.cluster:BlockGroup"
+        "pta.cluster.blocks.block:require_whole_stream pta.cluster:across"
     ),
     "tested with a real Ray and with damaged blocks, sources and folders (test_cluster_ray, test_cluster_files)": (
         "pta.cluster.ray.extraction pta.cluster.ray.label_block "

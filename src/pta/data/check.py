@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,28 +79,22 @@ def _gaps(entry: CatalogueEntry, listing: FoundSamples) -> list[str]:
 
 
 def _check_parts(entry: CatalogueEntry, root: Path, watch: Watch) -> Report:
-    parts = ["/".join(chosen) for chosen in entry.choices()]
-    there = [part for part in parts if exists(_part(entry, part).image_folder(root))]
-    reports = []
-    for number, part in enumerate(there):
+    parts = {"/".join(chosen): entry.part(*chosen) for chosen in entry.choices()}
+    there = [part for part, own in parts.items() if exists(own.image_folder(root))]
 
-        def watch_part(done: int, total: int, number: int = number) -> None:
-            watch(number * total + done, len(there) * total)
+    def watch_part(number: int, done: int, total: int) -> None:
+        watch(number * total + done, len(there) * total)
 
-        reports.append(_check_one(_part(entry, part), root, watch_part))
+    reports = [_check_one(parts[part], root, partial(watch_part, number)) for number, part in enumerate(there)]
     absent = [part for part in parts if part not in there]
     problems = [f"{part}: {one}" for part, report in zip(there, reports, strict=True) for one in report.problems]
     notes = [f"{len(there)} of {len(parts)} parts were found; missing, and not counted: {_some(absent)}"]
     if not there:
-        problems = missing_places(entry, root) or [f"none of its {len(parts)} parts were found: {_some(parts)}"]
+        problems = missing_places(entry, root) or [f"none of its {len(parts)} parts were found: {_some([*parts])}"]
     images, classes = sum(one.images for one in reports), min((one.classes for one in reports), default=0)
-    expected = sum(_part(entry, part).count or 0 for part in there) or entry.count
+    expected = sum(parts[part].count or 0 for part in there) or entry.count
     counts, notes = (images, expected, classes, entry.classes), notes if there and absent else []
     return Report(entry.id, entry.title, str(entry.image_folder(root)), *counts, tuple(problems), tuple(notes))
-
-
-def _part(entry: CatalogueEntry, part: str) -> CatalogueEntry:
-    return entry.part(*part.split("/"))
 
 
 def _some(names: Sequence[str]) -> str:

@@ -90,7 +90,7 @@ def _shifted(images: NDArray[np.uint8], source: str) -> NDArray[np.uint8]:
             if count.isdecimal() and 0 < int(count) <= len(images):
                 return apply_shift(images, shift, int(severity), _SEED)[: int(count)]
     raise InvalidParameter(
-        f"{source!r} names no packaged images; there are {NAME}/clean and {NAME}/SHIFT/SEVERITY, a shift from "
+        f"{source!r} does not name packaged images; there are {NAME}/clean and {NAME}/SHIFT/SEVERITY, a shift from "
         f"{', '.join(SHIFTS)} and a severity from 1 to 5, perhaps with /COUNT up to {len(images)} "
         f"(for a folder: ./{source})"
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pta.cluster.blocks.block import Block, require_whole_stream
 from pta.cluster.blocks.prototype_blocks import Knowledge
@@ -31,7 +31,6 @@ from pta.methods.adapter import Adapter
 
 Shared = TypeVar("Shared")
 Result = TypeVar("Result")
-Answered = TypeVar("Answered", covariant=True)
 OnProgress = Callable[[int], None]
 """OnProgress how many tasks are done, after each."""
 OnPhase = Callable[[str, int], OnProgress]
@@ -90,12 +89,12 @@ class Round:
 
     start: State
     end: State
-    rows: int = 0  # of a repair: the first so many answers may differ
+    rows: int = 0  # of a repair: how many of the first answers may differ
     path: int = 0  # the round whose start led to the end
     answers: BlockAnswers | None = None  # of the replay
 
 
-class BlockWork(Protocol[Answered]):
+class BlockWork(Protocol):
     """The blocks of a stream, and what the passes find."""
 
     @property
@@ -118,18 +117,18 @@ class BlockWork(Protocol[Answered]):
     def put(self, part: str, k: int, found: Any) -> None:
         """Keep it."""
 
-    def answered(self, k: int) -> Answered | None:
+    def answered(self, k: int) -> Any:
         """What `answer` gave for a block, if that was done."""
 
-    def answer(self, k: int, answers: BlockAnswers) -> Answered:
+    def answer(self, k: int, answers: BlockAnswers) -> Any:
         """Keep the final answers to a block."""
 
 
 @dataclass(frozen=True)
-class Passed(Generic[Answered]):
+class Passed:
     """What all passes gave."""
 
-    answers: list[Answered]  # by block
+    answers: list[Any]  # by block, what `BlockWork.answer` gave
     end: State  # after the last sample: P of the scan, R of the last block
     rounds: int  # of repair
     repaired: list[int]  # for each block, how many answers were computed again
@@ -147,9 +146,7 @@ class Passed(Generic[Answered]):
         )
 
 
-def run_passes(
-    work: BlockWork[Answered], pool: Pool, failed: Sequence[int], told: OnPhase = no_progress
-) -> Passed[Answered]:
+def run_passes(work: BlockWork, pool: Pool, failed: Sequence[int], told: OnPhase = no_progress) -> Passed:
     """Answer one stream; `failed` samples of each block could not be read."""
     count = len(failed)
     all_blocks = [(k,) for k in range(count)]
@@ -178,7 +175,7 @@ def run_passes(
     return Passed(answers, end, rounds, rows, version)
 
 
-def scan_blocks(work: BlockWork[Any], pool: Pool, count: int) -> Before:
+def scan_blocks(work: BlockWork, pool: Pool, count: int) -> Before:
     """Keep what was learned before each block, and give what was learned after the last; many blocks in two levels."""
     groups = [range(first, min(first + GROUP, count)) for first in range(0, count, GROUP)]
     before = [start_of(work.adapter)]
@@ -191,23 +188,23 @@ def _round(number: int) -> str:
     return f"round-{number:04d}"
 
 
-def _summarise(work: BlockWork[Any], k: int, failed_before: int) -> None:
+def _summarise(work: BlockWork, k: int, failed_before: int) -> None:
     if not work.has(SUMMARIES, k):
         work.put(SUMMARIES, k, summarise_block(work.adapter, work.block(k), failed_before))
 
 
-def _across(work: BlockWork[Any], group: range) -> BlockGroup:
+def _across(work: BlockWork, group: range) -> BlockGroup:
     return across(work.adapter, [work.get(SUMMARIES, k) for k in group])
 
 
-def _scan(work: BlockWork[Any], group: range, before: Before) -> Before:
+def _scan(work: BlockWork, group: range, before: Before) -> Before:
     *found, after = scan(work.adapter, before, [work.get(SUMMARIES, k) for k in group])
     for k, learned in zip(group, found, strict=True):
         work.put(BEFORE, k, learned)
     return after
 
 
-def _replay(work: BlockWork[Any], k: int) -> None:
+def _replay(work: BlockWork, k: int) -> None:
     if work.has(_round(0), k):
         return
     previous = (work.get(BEFORE, k - 1), work.get(SUMMARIES, k - 1)) if k else None
@@ -217,7 +214,7 @@ def _replay(work: BlockWork[Any], k: int) -> None:
 
 
 def _repair(
-    work: BlockWork[Any], k: int, number: int, version: int, path: int, version_before: int
+    work: BlockWork, k: int, number: int, version: int, path: int, version_before: int
 ) -> tuple[int, int] | None:
     """Compare a block's start with the end of the block before, each after its last round, and repair it.
 
@@ -236,7 +233,7 @@ def _repair(
     return found.rows, path
 
 
-def _answer(work: BlockWork[Answered], k: int, version: int, rows: int) -> Answered:
+def _answer(work: BlockWork, k: int, version: int, rows: int) -> Any:
     """Keep the answers, of which the first `rows` are those of the repaired start."""
     if (done := work.answered(k)) is not None:
         return done
@@ -283,7 +280,7 @@ class BlocksInMemory:
 
 
 @dataclass(frozen=True)
-class BlockRun(Passed[BlockAnswers]):
+class BlockRun(Passed):
     """The same of a stream whose blocks are in memory."""
 
     summaries: list[BlockSummary]

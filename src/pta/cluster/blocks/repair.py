@@ -32,7 +32,7 @@ class Repaired:
     start: State
     path: State  # the start that `end` was computed from: this one, or the former if both agree from some sample on
     end: State
-    rows: int  # the first so many answers may differ: `replay_block(…, rows=rows)` from the new start gives them
+    rows: int  # how many of the first answers may differ: `replay_block(…, rows=rows)` from the new start gives them
 
 
 def mismatches(end: State, start: State, epsilon: float = EPSILON) -> Tensor:

@@ -16,7 +16,7 @@ from pta.methods.adapter import Adapter
 from pta.methods.pta import PTA
 from pta.methods.wpta import WPTA, Sums
 
-GROUP = 256  # beyond so many blocks the scan has two levels
+GROUP = 256  # with more blocks the scan has two levels
 _KIND = "what was learned before a block"
 
 Before = Knowledge | Totals
@@ -48,7 +48,7 @@ def require_summable(adapter: Adapter) -> None:
 
 @torch.no_grad()
 def summarise_block(adapter: Adapter, block: Block, failed_before: int = 0) -> BlockSummary:
-    """What a block teaches; so many samples with smaller numbers have no features (only wpta needs to know)."""
+    """What a block teaches; `failed_before` samples with smaller numbers have no features, which only wpta uses."""
     blocks, dim = _blocks_of(adapter), adapter.classifier.dim
     if len(block) and block.features.shape[1] != dim:
         raise InvalidSamples(

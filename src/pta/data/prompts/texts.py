@@ -176,7 +176,14 @@ def warn_about_names(class_names: Sequence[str], texts: Sequence[Sequence[str]],
     for name, own in zip(class_names, texts, strict=True):
         names_by_text[tuple(text.casefold() for text in own)].append(clean_name(name))
     if same := [names for names in names_by_text.values() if len(names) > 1]:
-        _warn_about_duplicates(same)
+        called = some_of([name for names in same for name in dict.fromkeys(names)])
+        is_same = all(len(set(names)) == 1 for names in same)
+        equal = "are the same" if is_same else "differ at most in case, which most models ignore"
+        warn = (
+            f"several classes are called {called}: their texts {equal}, so zero-shot always predicts the first; "
+            "give them different names"
+        )
+        warnings.warn(warn, DuplicateClassNames, stacklevel=3)
     if remark:
         warnings.warn(remark, DoubtfulClassNames, stacklevel=3)
 
@@ -189,15 +196,3 @@ def is_heading(name: str) -> bool:
     """
     cells = re.split(r"[,;\t]", clean_name(name).casefold())
     return all(_HEADINGS.fullmatch(cell.strip()) for cell in cells)
-
-
-def _warn_about_duplicates(same: Sequence[Sequence[str]]) -> None:
-    called = some_of([name for names in same for name in dict.fromkeys(names)])
-    is_same = all(len(set(names)) == 1 for names in same)
-    equal = "are the same" if is_same else "differ at most in case, which most models ignore"
-    warnings.warn(
-        f"several classes are called {called}: their texts {equal}, so zero-shot always predicts the first of them; "
-        "give them different names",
-        DuplicateClassNames,
-        stacklevel=4,
-    )

@@ -46,7 +46,7 @@ def open_folder(folder: str, class_names: Sequence[str] | None, modality: Modali
     if class_names is None:
         label = {owner: number for number, owner in enumerate(found)}
         if empty := [owner for owner in sub_folders(Path(folder)) if owner not in label]:
-            notes.append(f"sub-folders without {modality.name}s are no classes: {', '.join(empty[:5])}")
+            notes.append(f"sub-folders without {modality.name}s are not classes: {', '.join(empty[:5])}")
     else:
         index = ClassIndex(names)
         label = {owner: index.label(owner, f"{folder}: the sub-folder") for owner in found}
