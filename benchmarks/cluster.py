@@ -4,18 +4,19 @@
     python benchmarks/cluster.py scaling [--processes 1 2]    writes results/cluster-scaling.csv
     python benchmarks/cluster.py simulated                    writes results/cluster-simulated.csv from the others
 
-Synthetic features like CLIP's, 1,000 classes, 512 dimensions, one thread per process, plain processes without Ray.
+Synthetic features like CLIP's, 1,000 classes, 512 dimensions, one thread per process, plain processes without Ray and
+files in memory.
 `exact` replaces the tail of a segment by L samples. Work is processor time, all processes together.
 """
 
 import argparse
 import math
-import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from tempfile import TemporaryDirectory
+from typing import Any, Self
 from unittest.mock import patch
 
 import torch
@@ -24,8 +25,23 @@ from synthetic import clip_like
 from torch import Tensor
 
 from pta import PTA
-from pta.cluster import Block, boundary, cut, mismatches, replay_block, run_blocks, scan, start_of, summarise_block
+from pta.cluster import (
+    EPSILON,
+    Block,
+    BlockAnswers,
+    boundary,
+    cut,
+    mismatches,
+    replay_block,
+    run_blocks,
+    scan,
+    start_of,
+    summarise_block,
+)
+from pta.cluster.blocks.loop import run_passes
 from pta.cluster.blocks.replay import at_state
+from pta.cluster.ray.passes import StoredBlocks
+from pta.cluster.ray.storage import Folder
 from pta.core.samples import Samples
 from pta.engines.pta.rule import Rule
 from pta.measure.provenance import hardware
@@ -87,11 +103,15 @@ def scaling(samples: int, processes: Sequence[int]) -> Iterator[Row]:
     yield {"part": "single stream", "processes": 1, **alone, "work": 1.0, "speed_up": "", "changed": 0, **common}
     first: float | None = None
     for count in processes:
-        with Processes(count, blocks) as each:
-            run, cost = measured(run_blocks, adapter, blocks, each=each)
-            cost["work_seconds"] = round(cost["work_seconds"] + each.work, 5)
+        _blocks[:] = blocks
+        with TemporaryDirectory(dir="/dev/shm") as place, Processes(count) as pool:
+            folders = [Folder(f"{place}/{name}") for name in ("features", "work", "out")]
+            rows = [range(block.start, block.start + block.count) for block in blocks]
+            work = SharedBlocks("", adapter, folders[0], "", *folders[1:], rows, EPSILON)
+            run, cost = measured(run_passes, work, pool, [0] * len(blocks))
+            cost["work_seconds"] = round(cost["work_seconds"] + pool.work, 5)
         first = first or cost["seconds"]
-        changed = int((torch.cat([answers.labels for answers in run.answers]) != labels).sum())
+        changed = int((torch.cat(run.answers) != labels).sum())
         yield {
             "part": "blocks",
             "processes": count,
@@ -150,11 +170,10 @@ def best_of(function: Callable[..., Any], *given: Any, times: int = 1) -> tuple[
 
 
 class Processes:
-    """Calls in so many processes; blocks are in the memory that these share, everything else is sent."""
+    """Tasks in so many processes."""
 
-    def __init__(self, count: int, blocks: Sequence[Block]) -> None:
+    def __init__(self, count: int) -> None:
         self.work = 0.0
-        _blocks.update({block.start: block for block in blocks})
         self.pool = get_context("fork").Pool(count)
 
     def __enter__(self) -> Self:
@@ -163,31 +182,38 @@ class Processes:
     def __exit__(self, *_: object) -> None:
         self.pool.terminate()
 
-    def __call__(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def each(self, tasks: Sequence[Callable[[Any], Any]], shared: Any, told: object = None) -> list[Any]:
         """The results in order."""
-        todo = (
-            pickle.dumps((function, [_Place(one.start) if isinstance(one, Block) else one for one in given]))
-            for given in arguments
-        )
         results = []
-        for content, work in self.pool.imap(_call, todo):
-            results.append(pickle.loads(content))
+        for result, work in self.pool.imap(_call, [(task, shared) for task in tasks]):
+            results.append(result)
             self.work += work
         return results
 
 
-_blocks: dict[int, Block] = {}
+_blocks: list[Block] = []
 
 
-class _Place(NamedTuple):
-    start: int
+class SharedBlocks(StoredBlocks):
+    """Blocks are in the memory that processes share; what the passes find is in files."""
+
+    def block(self, k: int) -> Block:
+        """A block."""
+        return _blocks[k]
+
+    def answered(self, k: int) -> None:
+        """Nothing is answered twice."""
+
+    def answer(self, k: int, answers: BlockAnswers) -> Tensor:  # type: ignore[override]
+        """The labels."""
+        return answers.labels
 
 
-def _call(content: bytes) -> tuple[bytes, float]:
+def _call(given: tuple[Callable[[Any], Any], Any]) -> tuple[Any, float]:
     torch.set_num_threads(1)
     begun = time.process_time()
-    function, given = pickle.loads(content)
-    result = pickle.dumps(function(*(_blocks[one.start] if isinstance(one, _Place) else one for one in given)))
+    task, shared = given
+    result = task(shared)
     return result, time.process_time() - begun
 
 

@@ -18,12 +18,10 @@ from result_file import RESULTS, Row, write
 from synthetic import clip_like
 
 from pta import create_adapter
-from pta.cluster.ray.extraction import KIND
-from pta.cluster.ray.feature_block import block_name
+from pta.cluster.ray.extraction import KIND, block_name
 from pta.cluster.ray.prediction import FeatureFolder, predict_blocks
 from pta.cluster.ray.ray_pool import RayPool, connected
-from pta.cluster.ray.run_folder import RunFolder
-from pta.cluster.ray.storage import Folder
+from pta.cluster.ray.storage import Folder, RunFolder
 from pta.door.files import packed_in_order
 from pta.measure.provenance import hardware
 

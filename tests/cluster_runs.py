@@ -2,15 +2,15 @@
 
 from PIL import Image
 
-from pta.cluster.ray.extraction import Extraction, extract_blocks
+from pta.cluster.blocks.loop import ThisProcess
+from pta.cluster.ray.extraction import BlockExtraction, extract_blocks
 from pta.cluster.ray.listing import number_samples
-from pta.cluster.ray.pool import ThisProcess
 from pta.cluster.ray.prediction import FeatureFolder, predict_blocks
-from pta.cluster.ray.sources import list_samples
 from pta.cluster.ray.storage import Folder
 from pta.core.modality import IMAGES
 from pta.data.fashion import load_fashion_test
 from pta.data.prompts import build_classifier, load_templates
+from pta.data.sources.table import list_samples
 from pta.methods import create_adapter
 from pta.models import load_encoder
 from pta.run.reading import Reading
@@ -34,7 +34,7 @@ def extraction_of(source, on_error="stop", block=BLOCK, by=None, classes=CLASSES
     classifier = build_classifier(encoder, classes, load_templates("clip"))
     listing = number_samples(list_samples(str(source), IMAGES, by), block, classes, labelled=labelled)
     reading = Reading(batch=8, workers=1)
-    return Extraction(listing, encoder, "embedded", "cpu", reading, on_error, classifier, "pictures", block)
+    return BlockExtraction(listing, encoder, "embedded", "cpu", reading, on_error, classifier, "pictures", block)
 
 
 def extract(source, out, pool=None, **how):

@@ -197,7 +197,7 @@ def test_foreign_bytes_are_refused(classifier, load, tmp_path):
 
 @pytest.mark.parametrize("content", [None, "state", 7, [b"x"], b"", b"12345678{}"], ids=str)
 def test_what_is_not_the_content_of_a_file_is_refused(classifier, content):
-    assert "the state is not a readable state file" in refusal(from_bytes, content, classifier)
+    assert "the state cannot be read as a state file" in refusal(from_bytes, content, classifier)
 
 
 def test_saving_leaves_no_other_file_and_says_so_where_nothing_can_be_written(classifier, saved, tmp_path):

@@ -18,8 +18,8 @@ from pta.data import open_samples
 from pta.data.catalogue import catalogue, find_entry
 from pta.data.check import check
 from pta.data.features import load_features
+from pta.data.open import find_samples
 from pta.data.prompts import build_classifier, load_templates
-from pta.data.sources import find_samples
 from pta.door.points.h5 import StoredClouds, write_h5
 from pta.door.points.reading import read_cloud
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile, UnreadableSample

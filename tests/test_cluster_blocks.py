@@ -15,7 +15,7 @@ from streams import clip_like_stream, rules, streams
 from pta import PTA, Samples, compose
 from pta.cluster import (
     Block,
-    Summary,
+    BlockSummary,
     boundary,
     contraction,
     cut,
@@ -28,7 +28,7 @@ from pta.cluster import (
     start_of,
     summarise_block,
 )
-from pta.cluster.blocks import driver
+from pta.cluster.blocks import loop
 from pta.cluster.blocks.replay import at_state
 from pta.data.features import load_features
 from pta.engines.pta.touches import Touches
@@ -126,8 +126,11 @@ def test_a_scan_in_two_levels_is_the_scan(case, group):
     summaries = [summarise_block(adapter, block) for block in blocks]
     whole = scan(adapter, start_of(adapter), summaries)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "GROUP", group)
-        two_levels = driver.scan_in_groups(adapter, summaries)
+        patch.setattr(loop, "GROUP", group)
+        work = loop.BlocksInMemory(adapter, blocks)
+        work.found.update({(loop.SUMMARIES, k): summary for k, summary in enumerate(summaries)})
+        after = loop.scan_blocks(work, loop.ThisProcess(), len(blocks))
+    two_levels = [*(work.get(loop.BEFORE, k) for k in range(len(blocks))), after]
     for one, other in zip(whole, two_levels, strict=True):
         assert one.position == other.position
         assert torch.equal(one.touched, other.touched)
@@ -306,7 +309,7 @@ def test_a_summary_comes_back_from_its_bytes(make, stream):
     adapter, block = make(stream.classifier), cut(range(900), stream.features)[0]
     summary = summarise_block(adapter, block)
     content = summary.to_bytes()
-    back = Summary.of_bytes(content)
+    back = BlockSummary.of_bytes(content)
     assert back.to_bytes() == content
     start = boundary(adapter, start_of(adapter), None)
     one, other = (replay_block(adapter, block, each, start)[0] for each in (summary, back))
@@ -319,9 +322,9 @@ def test_a_damaged_summary_is_refused(adapter, stream):
     content = summary.to_bytes()
     for damaged in (b"", content[:100], content[:-1], content.replace(b'version\\": 2', b'version\\": 3')):
         with pytest.raises(PtaError):
-            Summary.of_bytes(damaged)
+            BlockSummary.of_bytes(damaged)
     with pytest.raises(StateMismatch, match="summary version 7"):
-        Summary.of_bytes(content.replace(b'\\"version\\": 1', b'\\"version\\": 7'))
+        BlockSummary.of_bytes(content.replace(b'\\"version\\": 1', b'\\"version\\": 7'))
     touches = summary.touches
     for wrong in (
         replace(touches, probabilities=touches.probabilities * np.nan),

@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 from cluster_runs import BLOCK, CLASSES, FASHION, Backwards, contents, extract, extraction_of, predict, write_pictures
 
 from pta.cluster import run_blocks, scan, start_of, summarise_block
-from pta.cluster.blocks.before_file import pack_before, unpack_before
-from pta.cluster.ray.feature_block import read_block
-from pta.cluster.ray.pool import ThisProcess
+from pta.cluster.blocks.loop import ThisProcess
+from pta.cluster.blocks.scanning import pack_before, unpack_before
+from pta.cluster.ray.extraction import read_block
 from pta.cluster.ray.prediction import FeatureFolder, predict_blocks, predict_streams
-from pta.cluster.ray.sources import list_samples
 from pta.cluster.ray.storage import Folder
 from pta.core.modality import IMAGES
 from pta.data.features import load_features
+from pta.data.sources.table import list_samples
 from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, UnreadableFile, UnreadableSample
 from pta.methods import create_adapter, load_adapter
 from pta.models import load_encoder

@@ -23,7 +23,7 @@ from effort import repeated
 from processes import wait_until
 
 from pta.cli import on_cluster
-from pta.cluster.ray.pool import ThisProcess
+from pta.cluster.blocks.loop import ThisProcess
 from pta.cluster.ray.prediction import predict_streams
 from pta.cluster.ray.ray_pool import RayPool, connected
 from pta.cluster.ray.storage import Folder

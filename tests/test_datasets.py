@@ -13,8 +13,9 @@ from PIL import Image
 from refusals import refusal
 
 from pta.data import SampleFile, SampleSet, TarMember, open_samples
-from pta.data.class_index import ClassIndex, matching_name
-from pta.data.trees import is_inside, sample_files
+from pta.data.sources.addresses import is_inside
+from pta.data.sources.class_index import ClassIndex, matching_name
+from pta.data.sources.folder import sample_files
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample
 
 KEYS = ["cat/1.jpg", "cat/deep/2.JPG", "dog/1.jpg", "hot_dog/1.jpeg"]
@@ -77,7 +78,7 @@ def test_hidden_files_pipes_and_empty_sub_folders_do_not_count(tree):
     (tree / "empty").mkdir()
     found = open_samples(tree)
     assert [image.key for image in found.samples] == KEYS
-    assert found.notes == ("sub-folders without images are no classes: empty",)
+    assert found.notes == ("sub-folders without images are not classes: empty",)
 
 
 def test_folders_that_link_to_each_other_hold_each_file_once(tmp_path):
@@ -105,7 +106,7 @@ def test_a_file_of_several_paths_has_the_one_with_the_fewest_links_then_folders_
 
 
 def test_too_many_files_are_refused(tree, monkeypatch):
-    monkeypatch.setattr("pta.data.trees._MOST_ENTRIES", 3)
+    monkeypatch.setattr("pta.data.sources.folder._MOST_ENTRIES", 3)
     assert "holds more than 3 files and folders; give a part of it" in refusal(sample_files, tree)
 
 
@@ -185,7 +186,7 @@ def test_a_wrong_csv_is_one_clear_line(tree, content, said):
 
 
 def test_a_csv_of_too_many_rows_is_refused(tree, monkeypatch):
-    monkeypatch.setattr("pta.data.csv_list._MOST_ROWS", 2)
+    monkeypatch.setattr("pta.data.sources.csv_list._MOST_ROWS", 2)
     assert len(open_samples(csv_of(tree, "path\na.jpg\nb.jpg\n\n")).samples) == 2
     assert "lists more than 2 samples" in refusal(open_samples, csv_of(tree, "path\na.jpg\nb.jpg\nc.jpg\n"))
 

@@ -16,8 +16,7 @@ from stand_in_decoder import LenientDecoder
 
 import pta
 from pta.data.features import load_features, read_about
-from pta.data.open import open_samples
-from pta.data.sources import find_samples
+from pta.data.open import find_samples, open_samples
 from pta.errors import InvalidParameter, StateMismatch, UnreadableSample
 from pta.methods.state_file import read_stream
 from pta.models.clip.encoder import ClipEncoder

@@ -8,11 +8,10 @@ import pytest
 import torch
 from refusals import refusal
 
-from pta.data import open_source as packaged
-from pta.data.fashion import load_fashion_test
+from pta.data import fashion as packaged
+from pta.data.fashion import load_fashion_test, open_fashion
 from pta.data.features import load_features
 from pta.data.open import open_samples
-from pta.data.open_source import open_fashion, open_source
 from pta.data.prompts import load_templates
 from pta.data.shifts.images import SHIFTS, apply_shift
 from pta.door.images import decode_image
@@ -100,7 +99,7 @@ def test_extraction_gives_the_features_of_the_demo_and_does_nothing_twice(pta, t
     ],
 )
 def test_images_that_there_are_not_are_one_clear_line(source, complaint):
-    assert complaint in refusal(open_source, source)
+    assert complaint in refusal(open_samples, source)
 
 
 def test_the_command_says_so_too(pta, tmp_path):
@@ -110,9 +109,9 @@ def test_the_command_says_so_too(pta, tmp_path):
 
 
 def test_other_names_may_be_given_for_the_classes_but_as_many():
-    assert open_source("fashion/clean", class_names=list("abcdefghij")).class_names == tuple("abcdefghij")
+    assert open_samples("fashion/clean", class_names=list("abcdefghij")).class_names == tuple("abcdefghij")
     with pytest.raises(InvalidParameter, match="10 classes, but 2 names"):
-        open_source("fashion/clean", class_names=["a", "b"])
+        open_samples("fashion/clean", class_names=["a", "b"])
 
 
 def test_every_other_source_is_opened_as_before(tmp_path, monkeypatch):
@@ -120,9 +119,10 @@ def test_every_other_source_is_opened_as_before(tmp_path, monkeypatch):
     folder = tmp_path / "fashion" / "clean"
     folder.mkdir(parents=True)
     (folder / "one.png").write_bytes(open_fashion("fashion/clean").samples[0].read())
-    assert open_source("./fashion").fingerprint == open_samples("./fashion").fingerprint
+    assert [sample.key for sample in open_samples("./fashion").samples] == ["clean/one.png"]
+    assert open_samples(folder.parent.relative_to(tmp_path)).fingerprint == open_samples("./fashion").fingerprint
     with pytest.raises(UnreadableFile, match="no such file or folder"):
-        open_source("fashionable/clean")
+        open_samples("fashionable/clean")
 
 
 def test_the_templates_of_these_images_are_those_of_the_embedded_model():

@@ -6,8 +6,7 @@ from openai_checkpoints import random_state
 from photos import write_photos
 
 import pta
-from pta.data.open import open_samples
-from pta.data.sources import find_samples
+from pta.data.open import find_samples, open_samples
 from pta.door.images.decoders import available_decoder
 from pta.models.clip.encoder import ClipEncoder
 from pta.run.extract import extract

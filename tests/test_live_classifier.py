@@ -11,7 +11,7 @@ from PIL import Image
 
 import pta
 from pta.core.samples import Samples
-from pta.data.sources import find_samples
+from pta.data.open import find_samples
 from pta.data.views import make_views
 from pta.door.files import load_tensors
 from pta.errors import InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample

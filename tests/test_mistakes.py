@@ -12,7 +12,7 @@ from refusals import refusal
 
 import pta
 from pta.cli.class_list import read_classes
-from pta.data.sources import find_samples
+from pta.data.open import find_samples
 
 NAMES = list(FASHION.class_names)
 GREY = FASHION.images[0]

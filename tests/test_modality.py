@@ -12,11 +12,9 @@ from photos import write_photos
 from signals import NAMES, SIGNALS, SignalEncoder, write_signals
 
 import pta
-from pta.data import open_samples
 from pta.data.features import load_features
-from pta.data.open_source import open_source
+from pta.data.open import find_samples, open_samples
 from pta.data.prompts import build_classifier
-from pta.data.sources import find_samples
 from pta.errors import InvalidParameter, UnavailableModel, UnreadableFile, UnreadableSample
 from pta.models import EmbeddedEncoder, load_encoder
 from pta.run.extract import extract
@@ -100,7 +98,7 @@ def test_a_model_of_another_modality_is_refused(encoder, folder, tmp_path):
         open_samples(tmp_path / "photos", modality=encoder.modality)
     with pytest.raises(UnreadableFile, match=r"no images in .*sounds"):
         find_samples([folder], EmbeddedEncoder.modality)
-    images = open_source("fashion/clean", modality=encoder.modality)
+    images = open_samples("fashion/clean", modality=encoder.modality)
     with pytest.raises(InvalidParameter, match=r"fashion/clean holds images, but signal projection reads signals"):
         extracted(images, encoder, tmp_path / "f.safetensors")
 
@@ -135,7 +133,7 @@ def test_a_text_tower_without_embeddings_has_no_prompt_tower(encoder):
 
 def test_an_installed_package_adds_a_method_a_model_and_a_source(installed, folder, tmp_path):
     assert "nearest" in pta.list_adapters()
-    encoder, samples = load_encoder("signals:any"), open_source(f"waves{folder}")
+    encoder, samples = load_encoder("signals:any"), open_samples(f"waves{folder}")
     assert (encoder.fingerprint, len(samples)) == (SignalEncoder().ready().fingerprint, 12)
     data = load_features(extracted(samples, encoder, tmp_path / "f.safetensors").path)
     adapter = pta.create_adapter("nearest", data.classifier, rate=0.5)
@@ -163,10 +161,10 @@ BROKEN = "broken (broken_for_pta:{}) cannot be imported: no licence"
     [
         (pta.methods.adapter_class, "broken", InvalidParameter, BROKEN.format("Method")),
         (load_encoder, "broken:x", UnavailableModel, BROKEN.format("load")),
-        (open_source, "broken/x", UnreadableFile, BROKEN.format("open")),
+        (open_samples, "broken/x", UnreadableFile, BROKEN.format("open")),
         (pta.methods.adapter_class, "wrong", InvalidParameter, "must be a subclass"),
         (load_encoder, "wrong", UnavailableModel, "does not return a pta.models.Encoder"),
-        (open_source, "wrong/x", UnreadableFile, "does not return a pta.data.SampleSet"),
+        (open_samples, "wrong/x", UnreadableFile, "does not return a pta.data.SampleSet"),
         (load_encoder, "none", UnavailableModel, "no model is called 'none'; models are embedded "),
         (load_encoder, "none", UnavailableModel, ", signals:…"),
     ],

@@ -16,7 +16,7 @@ from PIL import Image
 
 import pta
 from pta.cli.class_list import read_classes
-from pta.data.sources import open_places
+from pta.data.open import open_places
 from pta.door.claims import sole_writer
 from pta.door.files import load_tensors
 

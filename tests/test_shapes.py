@@ -13,7 +13,7 @@ from shapes.draw import draw_clouds, draw_shape
 from shapes.solids import ball, box, leaning, moved, ring, rod, turned
 
 from pta.core.modality import CLOUDS
-from pta.data.open_source import open_source
+from pta.data.open import open_samples
 from pta.data.packaged_clouds import (
     FURNITURE_CLASSES,
     SHAPE_CLASSES,
@@ -160,7 +160,7 @@ def test_the_packaged_clouds_are_small_and_stored_within_a_step_of_their_place()
 @pytest.mark.parametrize("corruption", CORRUPTIONS)
 def test_each_source_is_the_test_clouds_under_its_corruption_with_their_labels(corruption):
     source, test = f"point_shapes/furniture/{corruption}/3", load_furniture_test()
-    clouds = open_source(source, modality=CLOUDS)
+    clouds = open_samples(source, modality=CLOUDS)
     for number in range(0, len(test), 31):
         expected = corrupt_points(test.clouds[number], corruption, 3, seed=1, number=number)
         sample = clouds.samples[number]
@@ -172,10 +172,10 @@ def test_each_source_is_the_test_clouds_under_its_corruption_with_their_labels(c
 
 def test_a_count_takes_the_first_and_a_fingerprint_is_that_of_the_points():
     first, again, other = (
-        open_source(f"point_shapes/furniture/jitter/{severity}/12").fingerprint for severity in (1, 1, 2)
+        open_samples(f"point_shapes/furniture/jitter/{severity}/12").fingerprint for severity in (1, 1, 2)
     )
     assert first == again != other
-    assert len(open_source("point_shapes/furniture/rotate/0/12")) == 12
+    assert len(open_samples("point_shapes/furniture/rotate/0/12")) == 12
 
 
 def test_the_templates_of_the_sources_are_those_of_the_embedded_model():
@@ -199,13 +199,13 @@ def test_the_templates_of_the_sources_are_those_of_the_embedded_model():
     ],
 )
 def test_a_wrong_name_is_one_line_that_says_what_there_is(source):
-    assert re.search("point_shapes|corruption|severity", refusal(open_source, source))
+    assert re.search("point_shapes|corruption|severity", refusal(open_samples, source))
 
 
 def test_class_names_of_ones_own_must_be_as_many():
     names = [f"thing {k}" for k in range(16)]
-    assert open_source("point_shapes/furniture/jitter/1/5", class_names=names).class_names == tuple(names)
-    assert "16 classes" in refusal(open_source, "point_shapes/furniture", class_names=names[:3])
+    assert open_samples("point_shapes/furniture/jitter/1/5", class_names=names).class_names == tuple(names)
+    assert "16 classes" in refusal(open_samples, "point_shapes/furniture", class_names=names[:3])
 
 
 def test_a_model_of_images_is_refused(pta, tmp_path):

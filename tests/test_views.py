@@ -12,9 +12,16 @@ from photos import encoded, smooth
 from PIL import Image
 
 from pta import Samples, ZeroShotClassifier
-from pta.data.views import augmix, confident_mean, crops, make_views
-from pta.data.views.augmix import OPERATIONS, random_chain, random_level, random_weights
-from pta.data.views.crops import central_box, random_box, random_crop
+from pta.data.views import confident_mean, make_views, making
+from pta.data.views.making import (
+    OPERATIONS,
+    central_box,
+    random_box,
+    random_chain,
+    random_crop,
+    random_level,
+    random_weights,
+)
 from pta.door.images import Preprocessing, decode_image
 from pta.errors import InvalidParameter, InvalidSamples
 
@@ -87,7 +94,7 @@ def test_the_central_box_is_the_largest_that_is_allowed(width, height):
 
 def test_the_bounds_are_torchvisions_and_a_picture_that_no_draw_fits_into_gets_the_central_box():
     """The area of a very long picture cannot be had at an aspect near one."""
-    assert (crops.AREA, crops.ASPECT) == ((0.08, 1.0), (0.75, 4 / 3))
+    assert (making.AREA, making.ASPECT) == ((0.08, 1.0), (0.75, 4 / 3))
     assert {random_box(5000, 10, np.random.default_rng(seed)) for seed in range(20)} == {central_box(5000, 10)}
 
 
@@ -198,7 +205,7 @@ def test_levels_are_uniform_from_a_tenth_to_one_on_either_side():
 def test_a_chain_is_one_to_three_operations_drawn_uniformly_with_replacement(monkeypatch):
     called = []
     spies = [lambda image, level, number=number: (called.append(number), image)[1] for number in range(9)]
-    monkeypatch.setattr(augmix, "_DRAWN", tuple(spies))
+    monkeypatch.setattr(making, "_DRAWN", tuple(spies))
     rng, chains = np.random.default_rng(1), []
     for _ in range(4000):
         called.clear()

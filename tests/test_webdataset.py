@@ -15,7 +15,7 @@ from miniatures import jpeg, write_images
 from refusals import refusal
 
 from pta.data import open_samples
-from pta.data.webdataset import expand_range
+from pta.data.sources.addresses import expand_range
 from pta.errors import UnreadableFile
 
 NAMES = ["cat", "dog"]

@@ -16,7 +16,7 @@ from pta.cli.class_list import read_classes
 from pta.cli.messages import say, warn
 from pta.cli.output import progress, require_place, write_json
 from pta.data.generated import USUAL_COUNT, find_generated
-from pta.data.open_source import open_source
+from pta.data.open import open_samples
 from pta.data.sample_set import SampleSet
 from pta.data.views import Mode
 from pta.door.limits import USUAL_LIMITS, Limits
@@ -130,7 +130,7 @@ def extract(
 
 
 def _open(source: str, data: Path | None, names: Sequence[str] | None, model: NamedModel) -> SampleSet:
-    images = open_source(source, root=data, class_names=names, modality=model.modality)
+    images = open_samples(source, root=data, class_names=names, modality=model.modality)
     require_modality(images, model.modality, model.name)
     if not images.class_names:
         raise InvalidParameter(f"{source} names no classes; give --classes FILE (one name per line)")

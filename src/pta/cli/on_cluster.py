@@ -14,17 +14,17 @@ from pta.cli.class_list import read_classes
 from pta.cli.messages import say
 from pta.cli.output import progress, require_folder_place, write_json
 from pta.cli.resuming import require_no_parameters
+from pta.cluster.blocks.loop import OnPhase, OnProgress
 from pta.cluster.blocks.scanning import require_summable
-from pta.cluster.ray.extraction import Extraction, extract_blocks
+from pta.cluster.ray.extraction import BlockExtraction, extract_blocks
 from pta.cluster.ray.label_block import Failed
 from pta.cluster.ray.listing import Listing, number_samples
-from pta.cluster.ray.pool import Phases, Told
 from pta.cluster.ray.prediction import STATE, FeatureFolder, predict_blocks, predict_streams
 from pta.cluster.ray.ray_pool import RayPool, connected
-from pta.cluster.ray.run_folder import ABOUT
-from pta.cluster.ray.sources import list_samples
-from pta.cluster.ray.storage import Folder, is_remote
+from pta.cluster.ray.storage import ABOUT, Folder
 from pta.core.classifier import ZeroShotClassifier
+from pta.data.sources.addresses import is_remote
+from pta.data.sources.table import list_samples
 from pta.door.claims import sole_writer, sole_writers
 from pta.door.files import write_atomically
 from pta.door.folders import make_folder
@@ -111,12 +111,12 @@ class Pictures:
         say(f"{self.source}: {said}")
         return listing
 
-    def extraction(self, listing: Listing, device: str, classifier: ZeroShotClassifier, block: int) -> Extraction:
+    def extraction(self, listing: Listing, device: str, classifier: ZeroShotClassifier, block: int) -> BlockExtraction:
         """What the workers are told: they decode in one thread, unless more were asked for."""
         name = self.source.rstrip("/").rpartition("/")[2].partition(".")[0]
         reading = self.reading.changed(workers=self.reading.workers or 1, processes=False)
         model = (self.model.encoder, self.model.name)
-        return Extraction(*(listing, *model, device, reading, self.on_error, classifier, name, block))
+        return BlockExtraction(*(listing, *model, device, reading, self.on_error, classifier, name, block))
 
 
 def extract_on_cluster(
@@ -228,7 +228,7 @@ def _at_start(asked: PredictOptions, classifier: ZeroShotClassifier) -> Iterator
 
 def _predict(
     on: OnCluster,
-    source: Extraction | FeatureFolder,
+    source: BlockExtraction | FeatureFolder,
     adapter: Adapter,
     pool: RayPool,
     asked: PredictOptions,
@@ -263,11 +263,11 @@ def _predict_streams(on: OnCluster, asked: PredictOptions, by: str) -> None:
 
 
 @contextmanager
-def _phases() -> Iterator[Phases]:
+def _phases() -> Iterator[OnPhase]:
     """Progress by blocks, with the time that is left."""
     with progress() as bar:
 
-        def begin(what: str, count: int) -> Told:
+        def begin(what: str, count: int) -> OnProgress:
             task, began = bar.add_task(what, total=count), time.monotonic()
 
             def told(done: int) -> None:

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pta.data.feature_blocks import is_feature_folder
-from pta.data.features import FeatureFile, load_features
+from pta.data.features import FeatureFile, is_feature_folder, load_features
 from pta.door.images.batch_decoder import DECODE_MEMORY
 from pta.errors import InvalidParameter, MissingPackage, UnreadableFile, how_to_install
 from pta.measure.stream import KINDS

@@ -17,7 +17,7 @@ from pta.cli.method_choice import parameters_of
 from pta.cli.output import STDOUT, progress
 from pta.cli.resuming import Start, find_start, require_no_parameters, require_resumable, require_same_decoder
 from pta.cli.row_files import open_rows, require_row_file
-from pta.data.sources import open_places
+from pta.data.open import open_places
 from pta.door.claims import sole_writers
 from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import InvalidParameter, UnreadableFile

@@ -1,13 +1,11 @@
 """One stream on many machines: cut into blocks by sample number, computed in parallel, equal to a single process."""
 
-from pta.cluster.blocks.block import USUAL_SIZE, Block, cut, require_whole_stream
+from pta.cluster.blocks.block import Block, cut
 from pta.cluster.blocks.bound import contraction, error_bounds
-from pta.cluster.blocks.driver import Run, end_state, run_blocks, scan_in_groups
-from pta.cluster.blocks.repair import EPSILON, Repaired, mismatches, repair_block
-from pta.cluster.blocks.replay import Answers, replay_block
+from pta.cluster.blocks.loop import BlockRun, run_blocks
+from pta.cluster.blocks.repair import EPSILON, mismatches, repair_block
+from pta.cluster.blocks.replay import BlockAnswers, replay_block
 from pta.cluster.blocks.scanning import (
-    GROUP,
-    Before,
     across,
     boundary,
     require_summable,
@@ -15,34 +13,25 @@ from pta.cluster.blocks.scanning import (
     start_of,
     summarise_block,
 )
-from pta.cluster.blocks.summary import Group, State, Summary
+from pta.cluster.blocks.summary import BlockSummary
 
 __all__ = [
     "EPSILON",
-    "GROUP",
-    "USUAL_SIZE",
-    "Answers",
-    "Before",
     "Block",
-    "Group",
-    "Repaired",
-    "Run",
-    "State",
-    "Summary",
+    "BlockAnswers",
+    "BlockRun",
+    "BlockSummary",
     "across",
     "boundary",
     "contraction",
     "cut",
-    "end_state",
     "error_bounds",
     "mismatches",
     "repair_block",
     "replay_block",
     "require_summable",
-    "require_whole_stream",
     "run_blocks",
     "scan",
-    "scan_in_groups",
     "start_of",
     "summarise_block",
 ]

@@ -19,7 +19,7 @@ CLEAN = "clean"
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """One set. Places are relative to the folder of all datasets; of several, the first that exists is taken."""
 
     id: str  # what it is called on the command line
@@ -78,7 +78,7 @@ class Entry:
         """Where the file with class names is, or should be; for a set that has one."""
         return _first_existing(root, self.names_file)
 
-    def part(self, *chosen: str) -> "Entry":
+    def part(self, *chosen: str) -> "CatalogueEntry":
         """The set below the folders chosen from `parts`, or the file of a corruption and severity."""
         below, count, points = "/".join(chosen), self.counts.get(chosen[0], self.count), self.points
         if self.layout == "h5":
@@ -115,7 +115,7 @@ Watch = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Listing:
+class FoundSamples:
     """Which images a copy of a set holds, in order, with their labels."""
 
     images: Sequence[ListedSample]
@@ -126,7 +126,7 @@ class Listing:
 
 
 @cache
-def catalogue() -> dict[str, Entry]:
+def catalogue() -> dict[str, CatalogueEntry]:
     """Every set by its id.
 
     >>> catalogue()["dtd"].count
@@ -136,7 +136,7 @@ def catalogue() -> dict[str, Entry]:
     for id, about in packaged_json("datasets.json").items():
         if not id.startswith("_"):
             fixed = {key: tuple(value) if isinstance(value, list) else value for key, value in about.items()}
-            found[id] = Entry(id, **fixed | {"parts": tuple(map(tuple, about.get("parts", [])))})
+            found[id] = CatalogueEntry(id, **fixed | {"parts": tuple(map(tuple, about.get("parts", [])))})
     return found
 
 
@@ -145,7 +145,7 @@ def is_catalogued(source: str) -> bool:
     return require_text("the name of a dataset", source).split("/")[0] in catalogue()
 
 
-def find_entry(source: str) -> Entry:
+def find_entry(source: str) -> CatalogueEntry:
     """The set of that name; what follows a slash chooses a variant, e.g. `imagenet_a/legacy`, `imagenet_c/fog/5`.
 
     >>> find_entry("imagenet_c/fog/5").images
@@ -168,7 +168,7 @@ def find_entry(source: str) -> Entry:
     return entry.part(*chosen)
 
 
-def _how_to_choose(entry: Entry) -> str:
+def _how_to_choose(entry: CatalogueEntry) -> str:
     if entry.parts:
         return f"{entry.id} is chosen as {entry.id}/{'/'.join(known[-1] for known in entry.parts)}"
     if entry.filters:

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pta.data.catalogue import Entry, Listing, Watch, find_entry
+from pta.data.catalogue import CatalogueEntry, FoundSamples, Watch, find_entry
 from pta.data.layouts import list_images, missing_places
 from pta.door.files import exists
 from pta.errors import PtaError, UnreadableFile, shown
@@ -37,21 +38,21 @@ class Report:
         return {**asdict(self), "complete": self.complete}
 
 
-def check(name: str | Entry, root: str | Path, watch: Watch = lambda done, total: None) -> Report:
+def check(name: str | CatalogueEntry, root: str | Path, watch: Watch = lambda done, total: None) -> Report:
     """Look for every part of a set below the folder of all datasets; `watch` is told of the progress.
 
     A set with many parts, such as `imagenet_c`, is checked in those parts that are there.
     """
-    entry = name if isinstance(name, Entry) else find_entry(name)
+    entry = name if isinstance(name, CatalogueEntry) else find_entry(name)
     if not isinstance(root, str | Path) or not Path(root).is_dir():
         raise UnreadableFile(f"no such folder: {shown(root)}; give the folder that holds the datasets")
     root = Path(root)
     return _check_parts(entry, root, watch) if entry.parts else _check_one(entry, root, watch)
 
 
-def _check_one(entry: Entry, root: Path, watch: Watch) -> Report:
+def _check_one(entry: CatalogueEntry, root: Path, watch: Watch) -> Report:
     problems = missing_places(entry, root)
-    listing = Listing([], [], ())
+    listing = FoundSamples([], [], ())
     if not problems:
         try:
             listing = list_images(entry, root, watch=watch)
@@ -62,7 +63,7 @@ def _check_one(entry: Entry, root: Path, watch: Watch) -> Report:
     return Report(entry.id, entry.title, str(entry.image_folder(root)), *counts, tuple(problems), listing.notes)
 
 
-def _gaps(entry: Entry, listing: Listing) -> list[str]:
+def _gaps(entry: CatalogueEntry, listing: FoundSamples) -> list[str]:
     problems = []
     if listing.missing:
         missing = [image.key for image in listing.missing]
@@ -77,29 +78,23 @@ def _gaps(entry: Entry, listing: Listing) -> list[str]:
     return problems
 
 
-def _check_parts(entry: Entry, root: Path, watch: Watch) -> Report:
-    parts = ["/".join(chosen) for chosen in entry.choices()]
-    there = [part for part in parts if exists(_part(entry, part).image_folder(root))]
-    reports = []
-    for number, part in enumerate(there):
+def _check_parts(entry: CatalogueEntry, root: Path, watch: Watch) -> Report:
+    parts = {"/".join(chosen): entry.part(*chosen) for chosen in entry.choices()}
+    there = [part for part, own in parts.items() if exists(own.image_folder(root))]
 
-        def watch_part(done: int, total: int, number: int = number) -> None:
-            watch(number * total + done, len(there) * total)
+    def watch_part(number: int, done: int, total: int) -> None:
+        watch(number * total + done, len(there) * total)
 
-        reports.append(_check_one(_part(entry, part), root, watch_part))
+    reports = [_check_one(parts[part], root, partial(watch_part, number)) for number, part in enumerate(there)]
     absent = [part for part in parts if part not in there]
     problems = [f"{part}: {one}" for part, report in zip(there, reports, strict=True) for one in report.problems]
     notes = [f"{len(there)} of {len(parts)} parts were found; missing, and not counted: {_some(absent)}"]
     if not there:
-        problems = missing_places(entry, root) or [f"none of its {len(parts)} parts were found: {_some(parts)}"]
+        problems = missing_places(entry, root) or [f"none of its {len(parts)} parts were found: {_some([*parts])}"]
     images, classes = sum(one.images for one in reports), min((one.classes for one in reports), default=0)
-    expected = sum(_part(entry, part).count or 0 for part in there) or entry.count
+    expected = sum(parts[part].count or 0 for part in there) or entry.count
     counts, notes = (images, expected, classes, entry.classes), notes if there and absent else []
     return Report(entry.id, entry.title, str(entry.image_folder(root)), *counts, tuple(problems), tuple(notes))
-
-
-def _part(entry: Entry, part: str) -> Entry:
-    return entry.part(*part.split("/"))
 
 
 def _some(names: Sequence[str]) -> str:

@@ -1,21 +1,36 @@
-"""The packaged part of Fashion-MNIST: the first 2,000 images of its test file (Zalando SE, MIT licence)."""
+"""The packaged part of Fashion-MNIST: the first 2,000 images of its test file (Zalando SE, MIT licence).
 
+As a source: `fashion/clean`, `fashion/gaussian_noise/3`, or the first 500 of these, `fashion/gaussian_noise/3/500`.
+"""
+
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import resources
+from io import BytesIO
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
+from PIL import Image
 
+from pta.data.sample_set import SampleSet
+from pta.data.shifts.images import SHIFTS, apply_shift
+from pta.door.limits import USUAL_LIMITS
+from pta.errors import InvalidParameter
+
+NAME = "fashion"
 CLASS_NAMES = ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 """In the order of the labels 0 … 9."""
+_SEED = 1  # of a shift's randomness, as in `pta demo`
 
 
 @dataclass(frozen=True)
 class FashionTest:
     """Images (uint8 N×28×28, light on black), their labels (uint8 N) and the names of the labels."""
 
-    images: npt.NDArray[np.uint8]
-    labels: npt.NDArray[np.uint8]
+    images: NDArray[np.uint8]
+    labels: NDArray[np.uint8]
     class_names: tuple[str, ...]
 
 
@@ -29,3 +44,53 @@ def load_fashion_test() -> FashionTest:
     packaged = resources.files("pta") / "assets" / "fashion_mnist_test_2000.npz"
     with packaged.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         return FashionTest(arrays["images"], arrays["labels"], CLASS_NAMES)
+
+
+@dataclass(frozen=True, eq=False)
+class PackagedImage:
+    """A grey image in memory; `key` is what users see and tables hold."""
+
+    key: str
+    pixels: NDArray[np.uint8]
+
+    def read(self, most: int = USUAL_LIMITS.max_bytes) -> bytes:
+        """The image as PNG, which loses nothing and is small."""
+        encoded = BytesIO()
+        Image.fromarray(self.pixels).save(encoded, "png")
+        return encoded.getvalue()
+
+    @cached_property
+    def stamp(self) -> tuple[str]:
+        """The sha256 of the pixels: independent of the package's path, and different after any change of a shift."""
+        return (hashlib.sha256(self.pixels.tobytes()).hexdigest(),)
+
+
+def open_fashion(source: str, class_names: Sequence[str] | None = None) -> SampleSet:
+    """The packaged images, clean or under a shift of a severity from 1 to 5; `class_names` replace their own.
+
+    >>> images = open_fashion("fashion/blur/3")
+    >>> len(images), images.samples[0].key, images.class_names[images.labels[0]]
+    (2000, 'fashion/blur/3/0000', 'ankle boot')
+    """
+    test = load_fashion_test()
+    names = test.class_names if class_names is None else tuple(class_names)
+    if len(names) != len(test.class_names):
+        raise InvalidParameter(f"{source} has {len(test.class_names)} classes, but {len(names)} names are given")
+    pixels = _shifted(test.images, source)
+    images = tuple(PackagedImage(f"{source}/{number:04d}", image) for number, image in enumerate(pixels))
+    return SampleSet(source, names, images, test.labels[: len(images)].astype(np.int64), prompts=NAME)
+
+
+def _shifted(images: NDArray[np.uint8], source: str) -> NDArray[np.uint8]:
+    match source.split("/")[1:]:
+        case ["clean"]:
+            return images
+        case [shift, severity, *counts] if severity.isdecimal() and len(counts) < 2:
+            count = (counts or [str(len(images))])[0]
+            if count.isdecimal() and 0 < int(count) <= len(images):
+                return apply_shift(images, shift, int(severity), _SEED)[: int(count)]
+    raise InvalidParameter(
+        f"{source!r} does not name packaged images; there are {NAME}/clean and {NAME}/SHIFT/SEVERITY, a shift from "
+        f"{', '.join(SHIFTS)} and a severity from 1 to 5, perhaps with /COUNT up to {len(images)} "
+        f"(for a folder: ./{source})"
+    )

@@ -4,7 +4,7 @@
 in the metadata), and optionally `labels` (N), `scale`, `bias`, `view_features` (N×views×d), `patch_features`
 (N×patches×d), `generated_features` (N×pictures×d) and `pixels` (N×…, raw samples as the model takes them, such as the
 bytes of an image's pixels). Files that `pta extract` wrote also hold the `paths` of their samples and, in the metadata,
-`about`: where everything in them comes from. A folder of such files with `about.json` is one set (`feature_blocks`).
+`about`: where everything in them comes from. A folder of such files with `about.json` is one set (`read_blocks`).
 """
 
 import hashlib
@@ -22,13 +22,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.memory import require_unpackable
+from pta.core.memory import require_memory, require_unpackable
 from pta.core.plain import plain_number, plain_tensor
 from pta.core.samples import Samples
-from pta.data.feature_blocks import is_feature_folder, read_blocks
-from pta.door.files import existing_file, is_path, load_tensors, read_npy, read_tensors, tensor_names, understanding
+from pta.door.files import (
+    existing_file,
+    exists,
+    is_path,
+    load_tensors,
+    read_json,
+    read_npy,
+    read_tensors,
+    tensor_names,
+    understanding,
+)
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile, naming, shown
 
+_ABOUT = "about.json"
 _REQUIRED = ("image_features", "text_features", "classnames")
 _OPTIONAL = ("labels", "scale", "bias", "view_features", "patch_features", "generated_features", "pixels", "paths")
 _PACKED_BY_NUMPY = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -228,3 +238,39 @@ def _origin(about: dict[str, Any], name: str) -> tuple[str, str, str]:
     if not all(isinstance(one, str) for one in origin):
         raise UnreadableFile("its description does not name dataset, architecture and decoder")
     return origin
+
+
+def is_feature_folder(folder: Path) -> bool:
+    """Whether a folder holds feature blocks that are one set."""
+    return exists(folder / _ABOUT)
+
+
+def read_blocks(folder: Path, by_sample: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arrays of a feature file, of all blocks in order, and what the blocks say about themselves.
+
+    `by_sample` are those with one row per sample. The folder must be finished and its blocks of one run.
+    """
+    about = read_json(folder / _ABOUT, "description")
+    if not isinstance(about, dict) or about.get("kind") != "feature blocks" or about.get("version") != 1:
+        raise UnreadableFile(f"{folder / _ABOUT} does not describe feature blocks")
+    if not about.get("finished"):
+        raise UnreadableFile(f"{folder} is not finished; run its pta extract again")
+    with understanding(folder, "folder of feature blocks"):
+        files = [folder / f"{start:012d}-{stop:012d}.safetensors" for start, stop in about["blocks"]]
+        require_memory(folder, sum(file.stat().st_size for file in files if exists(file)))
+        blocks = [_block(file, about["run"]) for file in files]
+        filled = [arrays for arrays, _ in blocks if len(arrays["numbers"])]
+        joined = {name: torch.cat([one[name] for one in filled]) for name in by_sample if name in filled[0]}
+        paths = [path for one in filled for path in json.loads(one["paths"].numpy().tobytes())]
+        return {**filled[0], **joined, "paths": np.array(paths)}, blocks[0][1]
+
+
+def _block(path: Path, run: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    tensors, metadata = read_tensors(path, "feature")
+    try:
+        about, names = json.loads(metadata["about"]), json.loads(metadata["classnames"])
+    except (KeyError, ValueError, RecursionError):
+        about, names = {}, []
+    if not isinstance(about, dict) or about.get("run") != run:
+        raise UnreadableFile(f"{path} is of another run; the same pta extract makes it again")
+    return {**tensors, "classnames": names}, about

@@ -15,7 +15,7 @@ from posixpath import normpath, splitext
 
 from pta.core.parameters import require_count
 from pta.data.sample_set import SampleFile, SampleReference, SampleSet
-from pta.data.trees import sample_files
+from pta.data.sources.folder import sample_files
 from pta.door.files import as_path
 from pta.errors import UnreadableFile, UnreadableSample
 

@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from itertools import count
 from pathlib import Path, PurePosixPath
 
-from pta.data.catalogue import Entry, Listing, Watch
-from pta.data.class_index import matching_name
-from pta.data.h5_clouds import read_clouds
-from pta.data.sample_set import SampleFile
-from pta.data.trees import is_inside, loose_images, sample_files, sub_folders
+import numpy as np
+
+from pta.data.catalogue import CatalogueEntry, FoundSamples, Watch, find_entry
+from pta.data.sample_set import SampleFile, SampleSet
+from pta.data.sources.addresses import is_inside
+from pta.data.sources.class_index import matching_name
+from pta.data.sources.folder import loose_images, sample_files, sub_folders
+from pta.data.sources.h5_clouds import read_clouds
 from pta.door.files import read_json, read_text, understanding
 from pta.errors import InvalidParameter, UnreadableFile
 
@@ -21,9 +24,44 @@ Row = tuple[str, int, str]
 """Path relative to the image folder, label, class name."""
 
 
+def open_catalogued(source: str, root: Path | None, class_names: Sequence[str] | None) -> SampleSet:
+    """A catalogued set, below the folder of all datasets."""
+    entry = find_entry(source)
+    if root is None:
+        raise InvalidParameter(
+            f"{source} is a known dataset: give the folder of all datasets, --data ROOT (for a folder: ./{source})"
+        )
+    if entry.parts:
+        example = "/".join(known[0] for known in entry.parts[:-1])
+        raise InvalidParameter(
+            f"{source} has many parts; choose one, for example {source}/{example}/{entry.parts[-1][-1]}"
+        )
+    advice = f"'pta datasets check {source} --data {root}' lists all that is missing"
+    if absent := missing_places(entry, root):
+        raise UnreadableFile(f"{source}: {absent[0]}; {advice}")
+    found = list_images(entry, root, class_names)
+    count, occurring = len(found.images), len(set(found.labels))
+    if found.missing:
+        raise UnreadableFile(
+            f"{source}: {len(found.missing):,} of {count:,} images, "
+            f"the first is {found.missing[0].path}, are missing; {advice}"
+        )
+    if not count:
+        raise UnreadableFile(f"{source}: no {entry.modality.name}s in {entry.image_folder(root)}; {advice}")
+    notes = list(found.notes)
+    if entry.count not in (None, count):
+        notes.append(f"{count:,} images, where the full set has {entry.count:,}")
+    if occurring < entry.classes:
+        absence = f"{entry.classes - occurring:,} of {entry.classes:,} classes"
+        notes.append(f"{absence} have no {entry.modality.name}s here")
+    labels = np.array(found.labels, np.int64)
+    about = entry.prompts, tuple(notes), entry.modality
+    return SampleSet(source, found.class_names, tuple(found.images), labels, *about)
+
+
 def list_images(
-    entry: Entry, root: Path, class_names: Sequence[str] | None = None, watch: Watch = lambda done, total: None
-) -> Listing:
+    entry: CatalogueEntry, root: Path, class_names: Sequence[str] | None = None, watch: Watch = lambda done, total: None
+) -> FoundSamples:
     """The images of a set whose parts are all there; `class_names` are used instead of the set's."""
     if class_names is not None and len(class_names) != entry.classes:
         raise InvalidParameter(f"{entry.id} has {entry.classes} classes, but {len(class_names)} class names were given")
@@ -32,7 +70,7 @@ def list_images(
     return (_listed if entry.test_list else _in_folders)(entry, root, class_names, watch)
 
 
-def missing_places(entry: Entry, root: Path) -> list[str]:
+def missing_places(entry: CatalogueEntry, root: Path) -> list[str]:
     """What is not there at all, a sentence each: what it is, where it should be, where one gets it."""
     is_file = entry.layout == "h5" and not entry.parts
     what = f"{'file' if is_file else 'folder'} of {entry.modality.name}s"
@@ -53,7 +91,7 @@ def missing_places(entry: Entry, root: Path) -> list[str]:
 # -- lists -------------------------------------------------------------------------------------------------------------
 
 
-def _listed(entry: Entry, root: Path, names: Sequence[str] | None, watch: Watch) -> Listing:
+def _listed(entry: CatalogueEntry, root: Path, names: Sequence[str] | None, watch: Watch) -> FoundSamples:
     rows = _aircraft_rows(entry, root) if entry.layout == "aircraft" else _split_rows(entry.test_list_file(root))
     _require_sound(entry, root, rows, names)
     folder, missing = entry.image_folder(root), []
@@ -63,7 +101,7 @@ def _listed(entry: Entry, root: Path, names: Sequence[str] | None, watch: Watch)
             missing.append(image)
         watch(done, len(images))
     labels = [label for _, label, _ in rows]
-    return Listing(images, labels, tuple(entry.class_names if names is None else names), missing=tuple(missing))
+    return FoundSamples(images, labels, tuple(entry.class_names if names is None else names), missing=tuple(missing))
 
 
 def _split_rows(file: Path) -> list[Row]:
@@ -85,7 +123,7 @@ def _split_rows(file: Path) -> list[Row]:
         return rows
 
 
-def _aircraft_rows(entry: Entry, root: Path) -> list[Row]:
+def _aircraft_rows(entry: CatalogueEntry, root: Path) -> list[Row]:
     """Lines "<id> <variant>"; a label is the variant's line in variants.txt."""
     file, names_file = entry.test_list_file(root), entry.class_names_file(root)
     variants = [line.strip() for line in read_text(names_file, "class name").splitlines() if line.strip()]
@@ -100,7 +138,7 @@ def _aircraft_rows(entry: Entry, root: Path) -> list[Row]:
     return rows
 
 
-def _require_sound(entry: Entry, root: Path, rows: Sequence[Row], names: Sequence[str] | None) -> None:
+def _require_sound(entry: CatalogueEntry, root: Path, rows: Sequence[Row], names: Sequence[str] | None) -> None:
     file, folder, known = entry.test_list_file(root), entry.image_folder(root), entry.class_names
     if not rows:
         raise UnreadableFile(f"{file} lists no images")
@@ -119,7 +157,7 @@ def _require_sound(entry: Entry, root: Path, rows: Sequence[Row], names: Sequenc
 # -- files of clouds ---------------------------------------------------------------------------------------------------
 
 
-def _in_h5(entry: Entry, root: Path, names: Sequence[str] | None) -> Listing:
+def _in_h5(entry: CatalogueEntry, root: Path, names: Sequence[str] | None) -> FoundSamples:
     """The clouds of a file, if it has as many and with as many points as the published one."""
     path = entry.image_folder(root)
     clouds, labels = read_clouds(path, entry.classes)
@@ -127,13 +165,13 @@ def _in_h5(entry: Entry, root: Path, names: Sequence[str] | None) -> Listing:
     if found != published:
         what = "{} clouds of {} points".format
         raise UnreadableFile(f"{path} holds {what(*found)}; the published {entry.id} holds {what(*published)}")
-    return Listing(clouds, labels.tolist(), tuple(entry.class_names if names is None else names))
+    return FoundSamples(clouds, labels.tolist(), tuple(entry.class_names if names is None else names))
 
 
 # -- trees of class folders --------------------------------------------------------------------------------------------
 
 
-def _in_folders(entry: Entry, root: Path, names: Sequence[str] | None, watch: Watch) -> Listing:
+def _in_folders(entry: CatalogueEntry, root: Path, names: Sequence[str] | None, watch: Watch) -> FoundSamples:
     folder = entry.image_folder(root)
     labels = {name: label for label, name in enumerate(entry.class_folders)}
     if loose := loose_images(folder):
@@ -157,10 +195,10 @@ def _in_folders(entry: Entry, root: Path, names: Sequence[str] | None, watch: Wa
         names, more = _class_names(entry, root)
         remarks += more
     images = [SampleFile(folder / key, key) for key in keys]
-    return Listing(images, [labels[key.partition("/")[0]] for key in keys], tuple(names), remarks)
+    return FoundSamples(images, [labels[key.partition("/")[0]] for key in keys], tuple(names), remarks)
 
 
-def _filtered(entry: Entry, keys: list[str]) -> tuple[list[str], tuple[str, ...]]:
+def _filtered(entry: CatalogueEntry, keys: list[str]) -> tuple[list[str], tuple[str, ...]]:
     """The files that the chosen filter leaves, and what each filter does or would do."""
     remarks = []
     for name, letters in entry.filters.items():
@@ -172,7 +210,7 @@ def _filtered(entry: Entry, keys: list[str]) -> tuple[list[str], tuple[str, ...]
     return keys, tuple(remarks)
 
 
-def _class_names(entry: Entry, root: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _class_names(entry: CatalogueEntry, root: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names from the user's file "<wnid> <name>" if there is one, and a remark if they are not ours."""
     ours = entry.class_names
     file = entry.class_names_file(root) if entry.names_file else None

@@ -1,22 +1,85 @@
-"""`open_samples`: open any kind of dataset."""
+"""The opener of samples: `open_samples` for a source with its labels, `open_places` for whatever a user names."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
+import glob
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import NoReturn
 
-import numpy as np
-
-from pta.core.modality import IMAGES, Modality
+from pta.core.modality import CLOUDS, IMAGES, Modality
 from pta.core.parameters import require_texts
-from pta.data.catalogue import Entry, Listing, catalogue, find_entry, is_catalogued
-from pta.data.csv_list import open_csv
-from pta.data.h5_clouds import open_h5
-from pta.data.layouts import list_images, missing_places
-from pta.data.own_folder import open_folder
-from pta.data.sample_set import SampleSet
-from pta.data.webdataset import is_shards, open_shards
+from pta.core.plugins import load_plugin
+from pta.data import fashion, point_shapes
+from pta.data.catalogue import catalogue, is_catalogued
+from pta.data.layouts import open_catalogued
+from pta.data.sample_set import ListedSample, SampleFile, SampleReference, SampleSet
+from pta.data.sources.addresses import is_folder
+from pta.data.sources.csv_list import list_csv, open_csv
+from pta.data.sources.folder import list_folder, open_folder, sample_files
+from pta.data.sources.h5_clouds import open_h5, read_clouds
+from pta.data.sources.listed import Listed
+from pta.data.sources.webdataset import is_shards, list_shards, open_shards
 from pta.door.files import as_path, exists
-from pta.errors import InvalidParameter, UnreadableFile, nearest
+from pta.door.images.frames import split_frames
+from pta.door.limits import USUAL_LIMITS, Limits
+from pta.door.refused_places import require_place_with_samples
+from pta.errors import InvalidParameter, UnreadableFile, nearest, shown
+
+GROUP = "pta.sources"
+"""Entry points of installed packages: a function `(source, *, root, class_names)` that returns a `SampleSet`."""
+
+PACKAGED: dict[str, Callable[[str, Sequence[str] | None], SampleSet]] = {
+    fashion.NAME: fashion.open_fashion,
+    point_shapes.NAME: point_shapes.open_point_shapes,
+}
+"""What opens the samples of this package, by the first part of their name."""
+
+_STDIN = "-"
+
+
+def _ending(address: str) -> str:
+    """What a file's name ends in, in lower case.
+
+    >>> _ending("s3://bucket/LIST.CSV")
+    '.csv'
+    """
+    return PurePosixPath(address).suffix.lower()
+
+
+def is_parquet(address: str) -> bool:
+    """Whether an address is written like parquet files."""
+    return _ending(address) == ".parquet"
+
+
+def _refuse_parquet(source: str, class_names: Sequence[str] | None, modality: Modality) -> NoReturn:
+    """Say what reads these files: pyarrow, which is not needed elsewhere."""
+    raise UnreadableFile(f"{source}: only --cluster reads .parquet files; give a folder, a .csv or .tar shards")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of places that hold samples."""
+
+    takes: Callable[[str], bool]  # an address
+    open: Callable[[str, Sequence[str] | None, Modality], SampleSet]  # with class names, if they are given
+    list: Callable[[str, Modality, str | None], Iterator[Listed]] | None  # for a cluster, perhaps by streams
+
+
+KINDS = (
+    Kind(is_folder, open_folder, list_folder),
+    Kind(is_shards, open_shards, list_shards),
+    Kind(lambda address: _ending(address) == ".csv", open_csv, list_csv),
+    Kind(lambda address: _ending(address) == ".h5", open_h5, None),
+    Kind(is_parquet, _refuse_parquet, None),  # the table for a cluster is made from their columns
+)
+"""In the order in which they are tried."""
+
+
+def kind_of(address: str) -> Kind | None:
+    """The kind of an address, if it is one."""
+    return next((kind for kind in KINDS if kind.takes(address)), None)
 
 
 def open_samples(
@@ -30,77 +93,117 @@ def open_samples(
 
     Args:
         source: the id of a catalogued set, perhaps with a variant (`dtd`, `imagenet_a/legacy`, `imagenet_c/fog/5`), in
-            the folder `root`; or a folder with one sub-folder per class, or with samples only; or a `.csv` with the
-            header `path,label` or `path`; or webdataset shards (`a.tar`, `*.tar`, `shard-{000..003}.tar`); or an `.h5`
-            file of clouds. A text that begins with an id means the catalogued set: write `./dtd`, or give a `Path`, for
-            a folder of that name.
-        class_names: in the order of the labels. For a catalogued set they replace its own; the sub-folders of a folder
-            and the names in a CSV must be among them; shards with labels need them.
+            the folder `root`; packaged samples (`fashion/blur/3`, `point_shapes/furniture`); a name that a plugin
+            declares; or a folder with one sub-folder per class, or with samples only; or a `.csv` with the header
+            `path,label` or `path`; or webdataset shards (`a.tar`, `*.tar`, `shard-{000..003}.tar`); or an `.h5` file of
+            clouds. A text that begins with a name means what has that name: write `./dtd`, or give a `Path`, for a
+            folder of that name.
+        class_names: in the order of the labels. For a set with class names they replace its own; the sub-folders of a
+            folder and the names in a CSV must be among them; shards with labels need them.
     """
     as_path(source)
+    require_place_with_samples(str(source))
     if class_names is not None:
         require_texts("class names", class_names)
-    if isinstance(source, str) and is_catalogued(source):
-        return _open_catalogued(source, None if root is None else as_path(root), class_names)
-    if Path(source).suffix.lower() == ".h5":
-        return open_h5(Path(source), class_names)
-    return replace(_open_own(source, class_names, modality), modality=modality)
-
-
-def _open_own(source: str | Path, class_names: Sequence[str] | None, modality: Modality) -> SampleSet:
-    path = Path(source)
-    if exists(path) and path.is_dir():
-        return open_folder(path, class_names, modality)
-    if is_shards(str(source)):
-        return open_shards(str(source), class_names, modality)
-    if not exists(path):
-        raise UnreadableFile(_no_such(str(source)))
-    if path.suffix.lower() == ".csv":
-        return open_csv(path, class_names)
-    raise UnreadableFile(f"{path} is not a source of samples; give a folder, a .csv with path,label, or .tar shards")
-
-
-def _open_catalogued(source: str, root: Path | None, class_names: Sequence[str] | None) -> SampleSet:
-    entry = find_entry(source)
-    if root is None:
-        raise InvalidParameter(
-            f"{source} is a known dataset: give the folder of all datasets, --data ROOT (for a folder: ./{source})"
-        )
-    if entry.parts:
-        example = "/".join(known[0] for known in entry.parts[:-1])
-        raise InvalidParameter(
-            f"{source} has many parts; choose one, for example {source}/{example}/{entry.parts[-1][-1]}"
-        )
-    advice = f"'pta datasets check {source} --data {root}' lists all that is missing"
-    absent = missing_places(entry, root)
-    if absent:
-        raise UnreadableFile(f"{source}: {absent[0]}; {advice}")
-    listing = list_images(entry, root, class_names)
-    if listing.missing:
+    if isinstance(source, str):
+        name = source.partition("/")[0]
+        if name in PACKAGED:
+            return PACKAGED[name](source, class_names)
+        if declared := load_plugin(GROUP, name, UnreadableFile):
+            found = declared(source, root=root, class_names=class_names)
+            if not isinstance(found, SampleSet):
+                raise UnreadableFile(f"{name} is declared by a plugin, but does not return a pta.data.SampleSet")
+            return found
+        if is_catalogued(source):
+            return open_catalogued(source, None if root is None else as_path(root), class_names)
+    if kind := kind_of(str(source)):
+        return kind.open(str(source), class_names, modality)
+    if exists(Path(source)):
         raise UnreadableFile(
-            f"{source}: {len(listing.missing):,} of {len(listing.images):,} images, "
-            f"the first is {listing.missing[0].path}, are missing; {advice}"
+            f"{source} is not a source of samples; give a folder, a .csv with path,label, or .tar shards"
         )
-    if not listing.images:
-        raise UnreadableFile(f"{source}: no {entry.modality.name}s in {entry.image_folder(root)}; {advice}")
-    notes = (*listing.notes, *_shortage(entry, listing))
-    labels = np.array(listing.labels, np.int64)
-    samples = tuple(listing.images)
-    return SampleSet(source, listing.class_names, samples, labels, entry.prompts, notes, entry.modality)
+    if any(mark in str(source) for mark in "/."):
+        raise UnreadableFile(f"no such file or folder: {source}")
+    raise UnreadableFile(f"'{source}' is neither a folder nor a known dataset; {nearest(source, catalogue())}")
 
 
-def _shortage(entry: Entry, listing: Listing) -> list[str]:
-    notes = []
-    if entry.count is not None and len(listing.images) != entry.count:
-        notes.append(f"{len(listing.images):,} images, where the full set has {entry.count:,}")
-    occurring = len(set(listing.labels))
-    if occurring < entry.classes:
-        absent = f"{entry.classes - occurring:,} of {entry.classes:,} classes"
-        notes.append(f"{absent} have no {entry.modality.name}s here")
-    return notes
+@dataclass(frozen=True)
+class Frame:
+    """A picture that came through a pipe."""
+
+    key: str
+    content: bytes
+
+    def read(self, most: int = USUAL_LIMITS.max_bytes) -> bytes:
+        """The picture, still encoded; how long it may be was decided when it came."""
+        return self.content
 
 
-def _no_such(source: str) -> str:
-    if "/" in source or "." in source:
-        return f"no such file or folder: {source}"
-    return f"{source!r} is neither a folder nor a known dataset; {nearest(source, catalogue())}"
+def open_places(
+    places: Sequence[str], modality: Modality = IMAGES, *, frames: bool = False, limits: Limits = USUAL_LIMITS
+) -> tuple[Iterable[SampleReference], int | None]:
+    """The samples of folders and files, or of standard input for `-`, and how many there are, if that can be known.
+
+    Standard input holds the paths of samples, one per line, or with `frames` pictures themselves.
+    """
+    if _STDIN not in places:
+        if frames:
+            raise InvalidParameter("--frames reads pictures from standard input; give - as the path")
+        found = find_samples(places, modality)
+        return found, len(found)
+    if len(places) > 1:
+        raise InvalidParameter("standard input (-) cannot be mixed with other paths")
+    if sys.stdin is None:
+        raise InvalidParameter("there is no standard input to read from")
+    if frames and modality != IMAGES:
+        raise InvalidParameter(f"--frames reads pictures, but the model reads {modality.name}s")
+    return (_frames(sys.stdin.fileno(), limits.max_bytes) if frames else _paths(sys.stdin.fileno())), None
+
+
+# Both read a copy of standard input: Python could not end while a thread waits in sys.stdin for what never comes.
+
+
+def _frames(stdin: int, most: int) -> Iterator[Frame]:
+    with os.fdopen(os.dup(stdin), "rb") as pipe:
+        for number, content in enumerate(split_frames(pipe, most)):
+            yield Frame(f"frame {number}", content)
+
+
+def _paths(stdin: int) -> Iterator[SampleFile]:
+    with os.fdopen(os.dup(stdin), encoding="utf-8", errors="surrogateescape") as lines:
+        for line in lines:
+            if path := line.rstrip("\r\n"):
+                yield SampleFile(Path(path), path)
+
+
+def find_samples(places: Sequence[str | Path], modality: Modality = IMAGES) -> list[ListedSample]:
+    """The given files, and all samples in the given folders and below them, sorted by path within each.
+
+    A pattern such as `photos/*.jpg` stands for its matches, an .h5 file for all clouds in it.
+    """
+    if not all(map(str, places)):
+        raise UnreadableFile("paths must be a list of non-empty paths")
+    found: list[ListedSample] = []
+    for place in (path for given in places for path in _matched(given)):
+        if modality == CLOUDS and place.suffix.lower() == ".h5":
+            found += read_clouds(place)[0]
+            continue
+        if modality == IMAGES and place.suffix.lower() == ".npz":
+            raise UnreadableFile(f"{place} is a feature file, not an image; use pta eval --features {place}")
+        inside = [place / name for name in sample_files(place, modality)] if place.is_dir() else [place]
+        if not inside:
+            raise UnreadableFile(f"no {modality.name}s in {place}; the model reads {modality.endings}")
+        found += [SampleFile(path, str(path)) for path in inside]
+    return found
+
+
+def _matched(given: str | Path) -> list[Path]:
+    """What is at a path, or what a pattern matches."""
+    require_place_with_samples(str(given))
+    place = as_path(given)
+    if exists(place):
+        return [place]
+    found = sorted(glob.glob(str(place), recursive=True)) if glob.has_magic(str(place)) else []  # noqa: PTH207
+    if not found:
+        raise UnreadableFile(f"no such file or folder: {shown(str(place), 400)}")
+    return [Path(path) for path in found]

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from pta.core.modality import CLOUDS
 from pta.core.parameters import require_text, require_texts
-from pta.data.h5_clouds import StoredCloud
 from pta.data.packaged_clouds import LabelledClouds, load_furniture_test, load_procedural_test
 from pta.data.sample_set import SampleSet
 from pta.data.shifts.points import Points, corrupt_points
+from pta.data.sources.h5_clouds import StoredCloud
 from pta.door.points.corrupted_sizes import CORRUPTIONS, SEVERITIES, require_corruption
 from pta.errors import InvalidParameter, nearest
 

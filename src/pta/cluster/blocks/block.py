@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pta.core.parameters import require_count
 from pta.core.plain import plain_tensor
 from pta.core.samples import Samples
-from pta.errors import InvalidSamples, shown
+from pta.errors import InvalidSamples
 
 USUAL_SIZE = 65_536
 _LARGEST_NUMBER = 2**53
@@ -27,11 +28,8 @@ class Block:
     @classmethod
     def of(cls, start: int, count: int, numbers: object, features: object, failed: Sequence[int] = ()) -> "Block":
         """A block of rows in any order. The numbers and those that `failed` must be all of the block, each once."""
-        if (
-            any(type(given) is not int for given in (start, count))
-            or not 0 <= start <= start + count <= _LARGEST_NUMBER
-        ):
-            raise InvalidSamples(f"a block has a first number and a count, not {shown(start)} and {shown(count)}")
+        start = require_count("the first number of a block", start, 0, _LARGEST_NUMBER)
+        count = require_count("the count of a block", count, 0, _LARGEST_NUMBER - start)
         return cls(start, count, *_in_order(start, count, numbers, features, failed))
 
     def __len__(self) -> int:
@@ -40,8 +38,7 @@ class Block:
 
 def cut(numbers: object, features: object, size: int = USUAL_SIZE, failed: Sequence[int] = ()) -> list[Block]:
     """Blocks of at most `size` numbers, of a whole stream that is numbered from 0 and is in memory."""
-    if type(size) is not int or size < 1:
-        raise InvalidSamples(f"a block has 1 sample or more, not {shown(size)}")
+    size = require_count("the size of a block", size, 1, _LARGEST_NUMBER)
     total = len(_whole_numbers(numbers)) + len(_whole_numbers(failed))
     given, rows = _in_order(0, total, numbers, features, failed)
     blocks = []

@@ -8,7 +8,7 @@ from torch import Tensor
 from pta.cluster.blocks.block import Block
 from pta.cluster.blocks.repair import EPSILON
 from pta.cluster.blocks.replay import at_state
-from pta.cluster.blocks.summary import State, Summary
+from pta.cluster.blocks.summary import BlockSummary, State
 from pta.core.samples import Samples
 from pta.engines.pta.chunk import contraction_by_chunk
 from pta.methods.pta import PTA
@@ -17,7 +17,7 @@ _AT_ONCE = 128
 
 
 @torch.no_grad()
-def contraction(adapter: PTA, block: Block, summary: Summary, start: State) -> Tensor:
+def contraction(adapter: PTA, block: Block, summary: BlockSummary, start: State) -> Tensor:
     """κ of a block, C, float64: the product of w/‖w·R+(1−w)·P‖ over its samples.
 
     It is zero where R at the start of every block follows from the scan alone: with a fixed anchor, without

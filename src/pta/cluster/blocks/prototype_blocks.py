@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pta.cluster.blocks.block import Block
-from pta.cluster.blocks.summary import Group, Part, State, Summary
+from pta.cluster.blocks.summary import BlockGroup, BlockSummary, Part, State
 from pta.core.samples import Samples
 from pta.engines.pta.advance import advance
 from pta.engines.pta.rule import Prototypes, Rule
@@ -38,19 +38,19 @@ class PrototypeBlocks:
         self.adapter, self.rule, self.anchors = adapter, adapter.rule, adapter.classifier.anchors
         self.fingerprint = adapter.classifier.fingerprint
 
-    def summarise(self, block: Block, _: int) -> Summary:
+    def summarise(self, block: Block, _: int) -> BlockSummary:
         """What a block teaches; if many classes may learn from one sample, touches are not kept but found again."""
         counts = block.start, block.count, len(block)
         if not len(block):
-            return Summary(*counts)
+            return BlockSummary(*counts)
         about = self.rule, len(self.anchors), self.fingerprint
         parts = [part.to(self.anchors) for part in Samples.unchecked(block.features).batches(AT_ONCE)]
         found = map(self.adapter.touches, parts)
         if self.rule.threshold * _MOST_TOUCHES < 1:
             segments = (Segment.of(part.features, touches, *about) for part, touches in zip(parts, found, strict=True))
-            return Summary(*counts, reduce(Segment.followed_by, segments))
+            return BlockSummary(*counts, reduce(Segment.followed_by, segments))
         touches = Touches.joined(list(found))
-        return Summary(*counts, Segment.of(block.features.to(self.anchors), touches, *about), touches)
+        return BlockSummary(*counts, Segment.of(block.features.to(self.anchors), touches, *about), touches)
 
     def start(self) -> Knowledge:
         """What the adapter has learned."""
@@ -60,11 +60,11 @@ class PrototypeBlocks:
 
     def after(self, before: Knowledge, part: Part) -> Knowledge:
         """What is learned after one more block, or group of blocks."""
-        if isinstance(part, Summary) and part.segment:
+        if isinstance(part, BlockSummary) and part.segment:
             part.segment.require_for(self.rule, self.fingerprint, tuple(self.anchors.shape), self.anchors.dtype)
         return _after(before, part.maps, self.rule)
 
-    def across(self, parts: Sequence[Summary]) -> Group:
+    def across(self, parts: Sequence[BlockSummary]) -> BlockGroup:
         """What consecutive blocks teach together, as one map in float64; its spread, which the scan ignores, is 0."""
         classes = len(self.anchors)
         nothing, everyone = torch.zeros_like(self.anchors, dtype=torch.float64), torch.arange(classes)
@@ -79,9 +79,9 @@ class PrototypeBlocks:
             log_decay = log_decay + wide.log_decay
         anchored = None if learned.unscaled is None else AnchoredMap(share, learned.unscaled)
         spread = nothing.new_zeros(classes)
-        return Group([AffineMap(learned.position, everyone, log_decay, learned.knowledge, spread, anchored)])
+        return BlockGroup([AffineMap(learned.position, everyone, log_decay, learned.knowledge, spread, anchored)])
 
-    def state_at(self, before: Knowledge, previous: tuple[Knowledge, Summary]) -> State:
+    def state_at(self, before: Knowledge, previous: tuple[Knowledge, BlockSummary]) -> State:
         """The state at the start of a block that is not the first."""
         own, w = self.adapter.prototypes, self.rule.w
         first_R, length, touched = own.anchored.double(), own.length.clone(), before.touched.clone()
@@ -98,7 +98,7 @@ class PrototypeBlocks:
         state = Prototypes(before.knowledge.to(own.knowledge), R.to(own.anchored), length, touched, resting)
         return {**vars(state), "seen": torch.full_like(self.adapter.seen, before.position)}
 
-    def _replayed_tail(self, before: Knowledge, block: Summary) -> Prototypes:
+    def _replayed_tail(self, before: Knowledge, block: BlockSummary) -> Prototypes:
         """The prototypes after a block, if R was P/‖P‖ before its tail: it was close to that, and forgets the rest."""
         own, segment = self.adapter.prototypes, block.segment
         before = _after(before, block.maps[:1], self.rule)

@@ -12,13 +12,11 @@ import torch
 from torch import Tensor
 
 from pta.cluster.blocks.block import Block
-from pta.cluster.blocks.summary import State, Summary
-from pta.core.plain import plain_number
+from pta.cluster.blocks.summary import BlockSummary, State
 from pta.core.samples import Samples
 from pta.engines.pta.advance import advance
 from pta.engines.pta.rule import Prototypes
 from pta.engines.pta.touches import Touches
-from pta.errors import InvalidParameter, shown
 from pta.methods.adapter import Adapter
 from pta.methods.pta import PTA
 
@@ -34,13 +32,11 @@ class Repaired:
     start: State
     path: State  # the start that `end` was computed from: this one, or the former if both agree from some sample on
     end: State
-    rows: int  # the first so many answers may differ: `replay_block(…, rows=rows)` from the new start gives them
+    rows: int  # how many of the first answers may differ: `replay_block(…, rows=rows)` from the new start gives them
 
 
 def mismatches(end: State, start: State, epsilon: float = EPSILON) -> Tensor:
     """The classes (ascending) whose R at the end of a block is not the R that the next block started from."""
-    if not plain_number(epsilon) >= 0:
-        raise InvalidParameter(f"epsilon must be a number that is not negative, got {shown(epsilon)}")
     if "anchored" not in start:
         return torch.zeros(0, dtype=torch.int64)  # sums have no R
     return torch.nonzero(apart(end, start) > epsilon / 2)[:, 0].cpu()
@@ -55,7 +51,13 @@ def apart(one: State, other: State) -> Tensor:
 
 @torch.no_grad()
 def repair_block(
-    adapter: Adapter, block: Block, summary: Summary, path: State, end: State, before: State, epsilon: float = EPSILON
+    adapter: Adapter,
+    block: Block,
+    summary: BlockSummary,
+    path: State,
+    end: State,
+    before: State,
+    epsilon: float = EPSILON,
 ) -> Repaired:
     """Follow the classes of `mismatches(before, path, epsilon)` from their R in `before`, the end of the block before.
 
@@ -68,20 +70,16 @@ def repair_block(
         {name: moved_or_not[name][classes] for name in vars(adapter.prototypes)} for moved_or_not in (path, moved)
     )
     both = Prototypes(**{name: torch.cat([was[name], now[name]]) for name in was})
-    anchors = adapter.classifier.anchors
+    anchors, halves = adapter.classifier.anchors, (slice(0, len(classes)), slice(len(classes), None))
     for first in range(0, len(block), _AT_ONCE):
         last = min(first + _AT_ONCE, len(block))
         samples = Samples.unchecked(block.features[first:last]).to(anchors)
         found = adapter.touches(samples) if summary.touches is None else summary.touches.between(first, last)
         advance(both, anchors[classes].repeat(2, 1), samples.features, _twice(found, classes.numpy()), adapter.rule)
-        was, now = ({name: rows[half] for name, rows in vars(both).items()} for half in _halves(len(classes)))
+        was, now = ({name: rows[half] for name, rows in vars(both).items()} for half in halves)
         if bool((apart(was, now) <= epsilon / 2).all()):
             return Repaired(moved, path, end, last)
     return Repaired(moved, moved, _with_rows(end, now, classes, torch.arange(len(classes))), len(block))
-
-
-def _halves(count: int) -> tuple[slice, slice]:
-    return slice(0, count), slice(count, None)
 
 
 def _with_rows(state: State, source: State, rows: Tensor, of_source: Tensor) -> State:

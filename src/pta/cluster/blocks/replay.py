@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pta.cluster.blocks.block import Block
 from pta.cluster.blocks.prototype_blocks import AT_ONCE
-from pta.cluster.blocks.summary import State, Summary
+from pta.cluster.blocks.summary import BlockSummary, State
 from pta.core.samples import Samples
 from pta.errors import StateMismatch
 from pta.methods.adapter import Adapter
@@ -19,7 +19,7 @@ AnyAdapter = TypeVar("AnyAdapter", bound=Adapter)
 
 
 @dataclass(frozen=True)
-class Answers:
+class BlockAnswers:
     """What is said about the samples of a block that have features, in the order of their numbers."""
 
     numbers: Tensor  # n, int64
@@ -27,10 +27,10 @@ class Answers:
     probabilities: Tensor  # n, float64, of the label
     zero_shot: Tensor  # n, int64, the class that the model alone says
 
-    def starting_with(self, again: "Answers") -> "Answers":
+    def starting_with(self, again: "BlockAnswers") -> "BlockAnswers":
         """The same with other answers to the first samples."""
-        both = ((getattr(one, field.name) for one in (again, self)) for field in fields(Answers))
-        return Answers(*(torch.cat([new, old[len(new) :]]) for new, old in both))
+        both = ((getattr(one, field.name) for one in (again, self)) for field in fields(BlockAnswers))
+        return BlockAnswers(*(torch.cat([new, old[len(new) :]]) for new, old in both))
 
 
 def at_state(adapter: AnyAdapter, state: State) -> AnyAdapter:
@@ -42,8 +42,8 @@ def at_state(adapter: AnyAdapter, state: State) -> AnyAdapter:
 
 @torch.no_grad()
 def replay_block(
-    adapter: Adapter, block: Block, summary: Summary, start: State, rows: int | None = None
-) -> tuple[Answers, State]:
+    adapter: Adapter, block: Block, summary: BlockSummary, start: State, rows: int | None = None
+) -> tuple[BlockAnswers, State]:
     """The answers to the block, or to its first `rows` samples, and the state after them; changes nothing."""
     block_of_summary = summary.start, summary.count, summary.learned
     if block_of_summary != (block.start, block.count, len(block)):
@@ -63,7 +63,7 @@ def replay_block(
             logits = there.step_unchecked(samples.features)
         probabilities = there.probabilities_unchecked(logits).amax(dim=1)
         parts.append((_best(logits), probabilities.cpu(), zero_shot))
-    return Answers(numbers, *map(torch.cat, zip(*parts, strict=True))), there.state()
+    return BlockAnswers(numbers, *map(torch.cat, zip(*parts, strict=True))), there.state()
 
 
 def _best(logits: Tensor) -> Tensor:

@@ -4,17 +4,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from pta.cluster.blocks.block import Block
 from pta.cluster.blocks.prototype_blocks import Knowledge, PrototypeBlocks
 from pta.cluster.blocks.sum_blocks import SumBlocks, Totals
-from pta.cluster.blocks.summary import Group, Part, State, Summary
+from pta.cluster.blocks.summary import BlockGroup, BlockSummary, Part, State
+from pta.door.files import pack_tensors, unpack_tensors
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.methods.adapter import Adapter
 from pta.methods.pta import PTA
-from pta.methods.wpta import WPTA
+from pta.methods.wpta import WPTA, Sums
 
-GROUP = 256  # beyond so many blocks the scan has two levels
+GROUP = 256  # with more blocks the scan has two levels
+_KIND = "what was learned before a block"
 
 Before = Knowledge | Totals
 """What was learned before a block."""
@@ -44,8 +47,8 @@ def require_summable(adapter: Adapter) -> None:
 
 
 @torch.no_grad()
-def summarise_block(adapter: Adapter, block: Block, failed_before: int = 0) -> Summary:
-    """What a block teaches; so many samples with smaller numbers have no features (only wpta needs to know)."""
+def summarise_block(adapter: Adapter, block: Block, failed_before: int = 0) -> BlockSummary:
+    """What a block teaches; `failed_before` samples with smaller numbers have no features, which only wpta uses."""
     blocks, dim = _blocks_of(adapter), adapter.classifier.dim
     if len(block) and block.features.shape[1] != dim:
         raise InvalidSamples(
@@ -68,12 +71,12 @@ def scan(adapter: Adapter, before: Before, parts: Sequence[Part]) -> list[Before
     return learned
 
 
-def across(adapter: Adapter, parts: Sequence[Summary]) -> Group:
+def across(adapter: Adapter, parts: Sequence[BlockSummary]) -> BlockGroup:
     """What consecutive blocks teach together."""
     return _blocks_of(adapter).across(parts)
 
 
-def boundary(adapter: Adapter, before: Before, previous: tuple[Before, Summary] | None) -> State:
+def boundary(adapter: Adapter, before: Before, previous: tuple[Before, BlockSummary] | None) -> State:
     """The state at the start of a block; `previous` is the block before it with what was learned before that."""
     if previous is None:
         return {name: tensor.clone() for name, tensor in adapter.state().items()}
@@ -83,3 +86,28 @@ def boundary(adapter: Adapter, before: Before, previous: tuple[Before, Summary] 
 def _blocks_of(adapter: Any) -> Any:
     require_summable(adapter)
     return PrototypeBlocks(adapter) if isinstance(adapter, PTA) else SumBlocks(adapter)
+
+
+def pack_before(before: Before) -> bytes:
+    """The content of a file."""
+    if isinstance(before, Knowledge):
+        held = {name: part for name, part in vars(before).items() if isinstance(part, Tensor)}
+        return pack_tensors(held, {"kind": _KIND, "position": before.position})
+    parts = {name: sums for name, sums in vars(before).items() if sums is not None}
+    tensors = {f"{name}.{piece}": part for name, sums in parts.items() for piece, part in sums.tensors.items()}
+    counts = {name: sums.count for name, sums in parts.items()}
+    own = {"fingerprint": before.sums.fingerprint, "rule": dict(before.sums.rule)}
+    return pack_tensors(tensors, {"kind": _KIND, "counts": counts, **own})
+
+
+def unpack_before(content: bytes) -> Before:
+    """What `pack_before` packed."""
+    tensors, about = unpack_tensors(content, _KIND)
+    if "position" in about:
+        return Knowledge(about["position"], tensors["knowledge"], tensors["touched"], tensors.get("unscaled"))
+
+    def sums(name: str) -> Sums:
+        own = {key.removeprefix(f"{name}."): part for key, part in tensors.items() if key.startswith(f"{name}.")}
+        return Sums(about["counts"][name], about["fingerprint"], about["rule"], own)
+
+    return Totals(sums("sums"), sums("refreshed") if "refreshed" in about["counts"] else None)

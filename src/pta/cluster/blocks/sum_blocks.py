@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pta.cluster.blocks.block import Block
-from pta.cluster.blocks.summary import Group, Part, State, Summary
+from pta.cluster.blocks.summary import BlockGroup, BlockSummary, Part, State
 from pta.core.samples import Samples
 from pta.methods.wpta import WPTA, Sums
 
@@ -24,7 +24,7 @@ class SumBlocks:
         self.adapter, self.fresh = adapter, adapter.clone()
         self.fresh.reset()
 
-    def summarise(self, block: Block, failed_before: int) -> Summary:
+    def summarise(self, block: Block, failed_before: int) -> BlockSummary:
         """What a block teaches until the last refresh within it, and after that."""
         position = self.adapter.position + block.start - failed_before
         due, refresh = 0, self.adapter.next_refresh(position)
@@ -34,7 +34,7 @@ class SumBlocks:
         first, then = (
             self.fresh.summarise(part) if len(part) else self.fresh.learned for part in (samples[:due], samples[due:])
         )
-        return Summary(block.start, block.count, len(block), sums=(first, then))
+        return BlockSummary(block.start, block.count, len(block), sums=(first, then))
 
     def start(self) -> Totals:
         """What the adapter has learned."""
@@ -49,7 +49,7 @@ class SumBlocks:
         refreshed = before.sums + until_refresh
         return Totals(refreshed + since, refreshed)
 
-    def across(self, parts: Sequence[Summary]) -> Group:
+    def across(self, parts: Sequence[BlockSummary]) -> BlockGroup:
         """What consecutive blocks teach together."""
         nothing = self.fresh.learned
         until_refresh, since = nothing, nothing
@@ -59,7 +59,7 @@ class SumBlocks:
             if first.count:
                 until_refresh, since = until_refresh + since + first, nothing
             since = since + then
-        return Group(sums=(until_refresh, since))
+        return BlockGroup(sums=(until_refresh, since))
 
     def state_at(self, before: Totals, _: object) -> State:
         """The state at the start of a block that is not the first."""

@@ -28,7 +28,7 @@ State = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Summary:
+class BlockSummary:
     """What a block teaches, and what the second pass needs beside its features."""
 
     start: int  # number of its first sample
@@ -70,7 +70,7 @@ class Summary:
         return pack_tensors(tensors, about)
 
     @classmethod
-    def of_bytes(cls, content: bytes) -> "Summary":
+    def of_bytes(cls, content: bytes) -> "BlockSummary":
         """What `to_bytes` gave; anything that `summarise_block` could not have made is refused."""
         tensors, about = unpack_tensors(content, _KIND)
         if about.get("version") != _VERSION:
@@ -83,7 +83,7 @@ class Summary:
             raise StateMismatch(f"the summary of a block lacks a part, or has a wrong one: {error}") from None
 
     @classmethod
-    def _of_parts(cls, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> "Summary":
+    def _of_parts(cls, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> "BlockSummary":
         def named(front: str) -> dict[str, Tensor]:
             return {name.removeprefix(front): part for name, part in tensors.items() if name.startswith(front)}
 
@@ -107,11 +107,11 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Group:
+class BlockGroup:
     """What consecutive blocks teach together, for the upper level of a scan."""
 
     maps: list[AffineMap] = field(default_factory=list)  # pta
     sums: tuple[Sums, Sums] | None = None  # wpta
 
 
-Part = Summary | Group
+Part = BlockSummary | BlockGroup

@@ -22,10 +22,19 @@ _COLUMNS = (
     ("probability", pa.float64()),
     ("zero_shot_label", pa.string()),
 )
-Said = tuple[str, float, str]
+LabelRow = tuple[str, float, str]
 """Label, probability and zero-shot label of a sample."""
 Failed = tuple[int, str, str]
 """Number and key of a sample that could not be read, and why."""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """What a block of labels holds, in numbers."""
+
+    samples: int  # with a label
+    changed: int  # with another label than zero-shot's
+    failed: list[Failed]
 
 
 def write_labels(
@@ -33,10 +42,10 @@ def write_labels(
     name: str,
     run: str,
     keys: Mapping[int, str],
-    said: Mapping[int, Said],
+    said: Mapping[int, LabelRow],
     failed: Sequence[Failed],
     streams: Sequence[str | None] | None = None,
-) -> None:
+) -> Labelled:
     """Write the rows of a block in the order of `keys`, both by number; `streams` are those of the rows."""
     nothing = (None, None, None)
     rows = [(number, key, *said.get(number, nothing)) for number, key in keys.items()]
@@ -48,15 +57,7 @@ def write_labels(
     about = {"run": run, "failed": json.dumps(failed)}
     pq.write_table(pa.table(arrays, names).replace_schema_metadata(about), content)
     folder.write(name, content.getvalue())
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """What a block of labels holds, in numbers."""
-
-    samples: int  # with a label
-    changed: int  # with another label than zero-shot's
-    failed: list[Failed]
+    return Labelled(len(said), sum(label != alone for label, _, alone in said.values()), list(failed))
 
 
 def labelled(folder: Folder, name: str, run: str) -> Labelled | None:

@@ -7,10 +7,8 @@ taken from the order of arrival. With streams (`--by`) rows are sorted by stream
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from io import BytesIO
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,13 +16,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pta.cluster.ray.sources import is_sample_column
-from pta.cluster.ray.storage import Folder, filesystem, is_remote
-from pta.data.class_index import ClassIndex, whole_number
-from pta.data.sample_set import SampleFile, SampleReference, TarMember
-from pta.door.files import require_short
-from pta.door.limits import USUAL_LIMITS
-from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample, family, first_line
+from pta.cluster.ray.storage import Folder
+from pta.data.sample_set import SampleReference
+from pta.data.sources.class_index import number_labels
+from pta.data.sources.listed import reference
+from pta.errors import InvalidSamples
 
 NAME = "listing.parquet"
 
@@ -91,9 +87,7 @@ def _numbers(table: pa.Table) -> pa.Array:
     given, count = table["number"], table.num_rows
     if given.null_count == count:
         return pa.array(np.arange(count), pa.int64())
-    if given.null_count:
-        row = given.is_null().index(True).as_py()
-        raise InvalidSamples(f"{table['key'][row]} has no number, others have; either all or none need one")
+    _require_all(table, "number")
     ordered = np.sort(given.to_numpy())
     wrong = np.flatnonzero(ordered != np.arange(count))
     if len(wrong):
@@ -111,33 +105,21 @@ def _labels(table: pa.Table, class_names: Sequence[str] | None) -> tuple[tuple[s
     given = table["label"]
     if given.null_count == table.num_rows:
         return tuple(class_names or ()), None
-    if given.null_count:
-        row = given.is_null().index(True).as_py()
-        raise InvalidSamples(f"{table['key'][row]} has no label, others have; either all or none need one")
+    _require_all(table, "label")
     known = sorted(given.unique().to_pylist())
-    if class_names is None:
-        if all(whole_number(label) is not None for label in known):
-            raise InvalidParameter("the labels are numbers; give the class names that they stand for: --classes FILE")
-        number = {name: position for position, name in enumerate(known)}
-        names = tuple(known)
-    else:
-        index, names = ClassIndex(class_names), tuple(class_names)
-        number = {label: _label(label, index, names) for label in known}
+    names, number = number_labels(dict.fromkeys(known, ""), class_names, "the source")
     positions = pa.array([number[label] for label in known], pa.int64())
     return names, positions.take(pc.index_in(given.combine_chunks(), pa.array(known, pa.string())))
 
 
-def _label(label: str, index: ClassIndex, names: Sequence[str]) -> int:
-    number = None if label in index else whole_number(label)
-    if number is None:
-        return index.label(label, "the label")
-    if number >= len(names):
-        raise InvalidParameter(f"label {label} does not exist; classes are 0…{len(names) - 1}")
-    return number
+def _require_all(table: pa.Table, column: str) -> None:
+    if table[column].null_count:
+        row = table[column].is_null().index(True).as_py()
+        raise InvalidSamples(f"{table['key'][row]} has no {column}, others have; either all or none need one")
 
 
 @dataclass(frozen=True)
-class Rows:
+class BlockRows:
     """The samples of one block."""
 
     numbers: NDArray[np.int64]
@@ -146,93 +128,11 @@ class Rows:
     streams: list[str | None]
 
 
-def read_rows(folder: Folder, block: int) -> Rows:
+def read_rows(folder: Folder, block: int) -> BlockRows:
     """The samples of a block, by its place in the listing."""
     with folder.open(NAME) as file:
         table = pq.ParquetFile(file).read_row_group(block)
     columns = [table[name].to_pylist() for name in ("key", "place", "offset", "size", "row")]
     labels = None if table["label"].null_count else table["label"].to_numpy()
-    samples = [_sample(*one) for one in zip(*columns, strict=True)]
-    return Rows(table["number"].to_numpy(), samples, labels, table["stream"].to_pylist())
-
-
-def _sample(key: str, place: str, offset: int | None, size: int | None, row: int | None) -> SampleReference:
-    if row is not None:
-        return ParquetCell(place, key, row)
-    if is_remote(place):
-        return RemoteSample(place, key, offset, size)
-    if offset is not None and size is not None:
-        return TarMember(Path(place), key, offset, size)
-    return SampleFile(Path(place), key)
-
-
-@dataclass(frozen=True)
-class RemoteSample:
-    """A file at an address, or a part of one."""
-
-    place: str
-    key: str
-    offset: int | None
-    size: int | None
-
-    def read(self, most: int = USUAL_LIMITS.max_bytes) -> bytes:
-        """The content, still encoded."""
-        try:
-            system, path = filesystem(self.place)
-            size = int(system.size(path)) if self.size is None else self.size
-            require_short(self.key, size, most)
-            start = self.offset or 0
-            content: bytes = system.cat_file(path, start=start, end=start + size)
-        except UnreadableSample:
-            raise
-        except Exception as error:  # whatever the filesystem raises
-            raise family(error, UnreadableSample)(f"{self.key} cannot be read: {first_line(error)}") from error
-        if len(content) < size:
-            raise UnreadableSample(f"{self.key} cannot be read: {self.place} ends too early")
-        return content
-
-
-@dataclass(frozen=True)
-class ParquetCell:
-    """A sample that a parquet file holds, as bytes or as a struct with `bytes`."""
-
-    place: str
-    key: str
-    row: int
-
-    def read(self, most: int = USUAL_LIMITS.max_bytes) -> bytes:
-        """The content, still encoded."""
-        try:
-            first, cells = _row_group(self.place, self.row)
-            cell = cells[self.row - first].as_py()
-            content = cell.get("bytes") if isinstance(cell, dict) else cell
-        except Exception as error:  # whatever pyarrow raises on damaged bytes
-            raise family(error, UnreadableSample)(f"{self.key} cannot be read: {first_line(error)}") from error
-        if not isinstance(content, bytes):
-            raise UnreadableSample(f"{self.key} holds no bytes")
-        require_short(self.key, len(content), most)
-        return content
-
-
-def _row_group(place: str, row: int) -> tuple[int, Any]:
-    starts = _row_groups(place)
-    group = int(np.searchsorted(starts, row, side="right")) - 1
-    return int(starts[group]), _cells(place, group)
-
-
-@lru_cache(16)
-def _row_groups(place: str) -> NDArray[np.int64]:
-    system, path = filesystem(place)
-    with system.open(path, "rb") as file:
-        metadata = pq.ParquetFile(file).metadata
-        sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-    return np.cumsum([0, *sizes])[:-1]
-
-
-@lru_cache(2)
-def _cells(place: str, group: int) -> Any:
-    system, path = filesystem(place)
-    with system.open(path, "rb") as opened:
-        file = pq.ParquetFile(opened)
-        name = next(name for name in file.schema_arrow.names if is_sample_column(name))
-        return file.read_row_group(group, columns=[name])[name].combine_chunks()
+    samples = [reference(*one) for one in zip(*columns, strict=True)]
+    return BlockRows(table["number"].to_numpy(), samples, labels, table["stream"].to_pylist())

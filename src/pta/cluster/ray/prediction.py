@@ -1,34 +1,39 @@
-"""A stream, or one stream per key, to a folder of labels."""
+"""One stream to a folder of labels; or one stream per key.
+
+Streams by key run whole and in parallel, each by the ordinary step, which is exact for every method.
+"""
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from math import inf
 from typing import Any
 
-from pta.cluster.blocks.driver import remark_on_rounds
+from pta.cluster.blocks.loop import OnPhase, Pool, no_progress, run_passes
 from pta.cluster.blocks.replay import at_state
-from pta.cluster.blocks.scanning import require_summable
 from pta.cluster.ray.extraction import KIND as FEATURE_BLOCKS
-from pta.cluster.ray.extraction import Extraction
-from pta.cluster.ray.feature_block import block_name
-from pta.cluster.ray.label_block import Failed, Labelled, labelled
-from pta.cluster.ray.passes import Passes, run_passes
-from pta.cluster.ray.pool import Phases, Pool
-from pta.cluster.ray.run_folder import ABOUT, RunFolder, read_run, run_id
-from pta.cluster.ray.storage import Folder
-from pta.cluster.ray.streams import AnswerStreams, Streams
+from pta.cluster.ray.extraction import BlockExtraction, BlockJob, Features, block_name
+from pta.cluster.ray.label_block import Failed, Labelled, LabelRow, labelled, write_labels
+from pta.cluster.ray.listing import BlockRows, read_rows
+from pta.cluster.ray.passes import StoredBlocks
+from pta.cluster.ray.storage import ABOUT, Folder, RunFolder, read_run
 from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import require_number
 from pta.door.files import unpack_tensors
 from pta.errors import StateMismatch, UnreadableFile, naming
+from pta.methods import create_adapter, needs_model
 from pta.methods.adapter import Adapter
 from pta.models import Encoder
+from pta.run.answers import answers_from
+from pta.run.encoding import encode_files, samples_of
 
 KIND = "labels"
 STATE = "state.safetensors"
 
 
 @dataclass(frozen=True)
-class Predicted:
+class PredictedBlocks:
     """What was done for a folder of labels."""
 
     samples: int  # with a label
@@ -47,7 +52,7 @@ class Predicted:
     @classmethod
     def of(
         cls, labels: Sequence[Labelled], rounds: int = 0, repaired: int = 0, remark: str | None = None
-    ) -> "Predicted":
+    ) -> "PredictedBlocks":
         """The sums over all blocks."""
         failed = tuple(one for block in labels for one in block.failed)
         sums = (sum(block.samples for block in labels), sum(block.changed for block in labels))
@@ -77,9 +82,15 @@ class FeatureFolder:
         """The rows of each block."""
         return [range(*ends) for ends in self.about["blocks"]]
 
-    def failed_in(self, rows: range) -> int:
-        """How many samples of a block have no features."""
-        return sum(number in rows for number, _, _ in self.about["failed"])
+    @property
+    def inputs(self) -> str:
+        """What decides the features."""
+        return str(self.about["run"])
+
+    def features(self, pool: Pool, work: Folder, told: OnPhase) -> Features:
+        """Those that are there."""
+        failed = [sum(number in rows for number, _, _ in self.about["failed"]) for rows in self.blocks]
+        return self.folder, self.inputs, failed
 
     def classifier(self) -> ZeroShotClassifier:
         """The classifier that the features were made with."""
@@ -100,44 +111,41 @@ class FeatureFolder:
 
 
 def predict_blocks(
-    source: Extraction | FeatureFolder,
+    source: BlockExtraction | FeatureFolder,
     adapter: Adapter,
     pool: Pool,
     out: Folder,
     epsilon: float,
-    told: Phases = lambda what, count: lambda done: None,
-) -> Predicted:
+    told: OnPhase = no_progress,
+) -> PredictedBlocks:
     """Answer one stream from the state that the adapter has, as one process would; the end state is in the folder."""
-    require_summable(adapter)
-    inputs = {
-        "source": source.inputs if isinstance(source, Extraction) else source.about["run"],
+    epsilon = require_number("epsilon", epsilon, 0.0, inf)
+    inputs: dict[str, Any] = {
+        "source": source.inputs,
         "epsilon": epsilon,
-        **_learned(adapter),
+        "method": adapter.name,
+        "parameters": dict(adapter.parameters),
+        "classifier": adapter.classifier.fingerprint,
+        "state": digest_of(adapter),
     }
     has_learned = _is_end_of_run(out, inputs["state"])
     folder, work = RunFolder(KIND, out, inputs | has_learned), out.sub("work")
     if work.exists() and not out.has(ABOUT):
         raise UnreadableFile(f"{work.address} is not of a run, and would be removed; choose another folder")
     known = folder.begin()
-    blocks = source.listing.blocks if isinstance(source, Extraction) else source.blocks
+    blocks = source.blocks
     if known.get("finished") and (done := _finished(folder, blocks)):
-        return Predicted.of(done, known["rounds"], known["repaired"], known["remark"])
+        return PredictedBlocks.of(done, known["rounds"], known["repaired"], known["remark"])
     if has_learned:
         raise StateMismatch(
             f"{out.address} has lost blocks, and the state has gone on since; start again from the state before"
         )
-    if isinstance(source, Extraction):
-        features, run = work.sub("features"), run_id(source.inputs)
-        encoded = source.run(pool, features, run, told("features", len(blocks)))
-        failed = [len(block.failed) for block in encoded]
-    else:
-        features, run, failed = source.folder, source.about["run"], [source.failed_in(rows) for rows in blocks]
-    passes = Passes(folder.id, adapter, features, run, work.sub(folder.id), out, blocks, epsilon)
-    passed = run_passes(passes, pool, failed, told)
+    features, run, failed = source.features(pool, work, told)
+    stored = StoredBlocks(folder.id, adapter, features, run, work.sub(folder.id), out, blocks, epsilon)
+    passed = run_passes(stored, pool, failed, told)
     end = at_state(adapter, passed.end)
     out.write(STATE, end.to_bytes())
-    remark = remark_on_rounds(passed.rounds, len(blocks))
-    result = Predicted.of(passed.labels, passed.rounds, passed.repaired, remark)
+    result = PredictedBlocks.of(passed.answers, passed.rounds, sum(passed.repaired), passed.remark)
     ends = [[rows.start, rows.stop] for rows in blocks]
     folder.finish({**vars(result), "blocks": ends, "state_after": digest_of(end)})
     work.remove()
@@ -145,33 +153,57 @@ def predict_blocks(
 
 
 def predict_streams(
-    source: Extraction,
+    source: BlockExtraction,
     method: str,
     parameters: Mapping[str, Any],
     pool: Pool,
     out: Folder,
-    told: Phases = lambda what, count: lambda done: None,
-) -> Predicted:
+    told: OnPhase = no_progress,
+) -> PredictedBlocks:
     """Answer one stream per key, each from a fresh state."""
     folder = RunFolder(KIND, out, {"source": source.inputs, "method": method, "parameters": dict(parameters)})
     folder.begin()
-    source.listing.write(out)
-    shared = Streams(
-        run=folder.id,
-        model=source.model_of_workers(),
-        reading=source.reading,
-        on_error=source.on_error,
-        out=out,
-        classifier=source.classifier,
-        method=method,
-        parameters=parameters,
-    )
-    blocks = source.listing.blocks
-    tasks = [AnswerStreams(number, rows) for number, rows in enumerate(blocks)]
-    result = Predicted.of(pool.each(tasks, shared, told("streams", len(tasks))))
+    blocks = source.blocks
+    job = source.job(folder.id, out, method=method, parameters=parameters)
+    result = PredictedBlocks.of(source.each_block(answer_streams, job, pool, told("streams", len(blocks))))
     source.require_read(result.failed)
     folder.finish({**vars(result), "blocks": [[rows.start, rows.stop] for rows in blocks]})
     return result
+
+
+def answer_streams(job: BlockJob, number: int, rows: range) -> Labelled:
+    """Answer the streams of one block, one after another, and write the labels, unless that was done."""
+    name = block_name(rows, "parquet")
+    there = labelled(job.out, name, job.run)
+    if there is not None:
+        return there
+    listed = read_rows(job.out, number)
+    said, failed = dict[int, LabelRow](), list[Failed]()
+    for _, members in groupby(range(len(listed.samples)), key=listed.streams.__getitem__):
+        _answer(job, listed, list(members), said, failed)
+    keys = {int(number): sample.key for number, sample in zip(listed.numbers, listed.samples, strict=True)}
+    return write_labels(job.out, name, job.run, keys, said, failed, listed.streams)
+
+
+def _answer(
+    job: BlockJob, rows: BlockRows, members: list[int], said: dict[int, LabelRow], failed: list[Failed]
+) -> None:
+    """Answer one stream as `pta predict` does."""
+    program = job.program()
+    model = program.encoder if needs_model(job.method, job.parameters) else None
+    adapter = create_adapter(job.method, job.classifier, model=model, source=len(members), **job.parameters)
+    samples = ((place, rows.samples[row]) for place, row in enumerate(members))
+    numbers = [int(rows.numbers[row]) for row in members]
+    for part in encode_files(program, samples, job.reading, on_error=job.on_error, quick_start=True):
+        failed += [(numbers[place], rows.samples[members[place]].key, str(error)) for place, error in part.failures]
+        if not part.samples:
+            continue
+        known = samples_of(part.tensors)
+        zero_shot = adapter.classifier.logits(known.features.to(adapter.classifier.anchors))
+        logits = adapter.step(known)
+        answers = answers_from(logits, adapter.probabilities_unchecked(logits), zero_shot, job.classifier.class_names)
+        columns = (answers.labels[0], answers.probabilities[0], answers.zero_shot_labels)
+        said |= dict(zip((numbers[place] for place, _ in part.samples), zip(*columns, strict=True), strict=True))
 
 
 def digest_of(adapter: Adapter) -> str:
@@ -181,16 +213,6 @@ def digest_of(adapter: Adapter) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().view(-1).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _learned(adapter: Adapter) -> dict[str, Any]:
-    """What decides answers beside the features."""
-    return {
-        "method": adapter.name,
-        "parameters": dict(adapter.parameters),
-        "classifier": adapter.classifier.fingerprint,
-        "state": digest_of(adapter),
-    }
 
 
 def _finished(folder: RunFolder, blocks: Sequence[range]) -> list[Labelled] | None:

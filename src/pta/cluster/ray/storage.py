@@ -1,44 +1,27 @@
 """A folder of blocks: on this machine, or at any address that fsspec knows (s3://…, gs://…, memory://…).
 
 On a disk a file is written beside its place and renamed; on an object store it is one PUT under its final name. So a
-reader sees a whole file or none.
+reader sees a whole file or none. The folder says what its run is made from: the same command resumes, and another
+is refused.
 """
 
+import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
+from pta.data.sources.addresses import filesystem, is_remote
 from pta.door.files import as_path, write_atomically
 from pta.door.folders import make_folder
 from pta.door.plain_files import require_no_link
-from pta.errors import MissingPackage, PtaError, UnreadableFile, family, first_line
+from pta.errors import PtaError, StateMismatch, UnreadableFile, family, first_line
 
 _LONGEST_HEADER = 100 * 2**20  # that safetensors itself takes
-
-
-def is_remote(address: str) -> bool:
-    """Whether an address is of another filesystem than this machine's.
-
-    >>> is_remote("s3://bucket/photos"), is_remote("/data/photos"), is_remote("file:///data")
-    (True, False, True)
-    """
-    return "://" in address
-
-
-def filesystem(address: str) -> tuple[Any, str]:
-    """The fsspec filesystem of an address, and the path in it."""
-    import fsspec
-
-    try:
-        return fsspec.core.url_to_fs(address)
-    except ImportError as error:  # fsspec knows the scheme, but not without another package
-        raise MissingPackage(f"{address}: {first_line(error)}") from None
-    except ValueError as error:
-        raise UnreadableFile(f"{address} is no address that fsspec knows: {first_line(error)}") from None
+ABOUT = "about.json"
 
 
 @dataclass(frozen=True)
@@ -151,3 +134,58 @@ class Folder:
             yield
         except Exception as error:  # whatever the filesystem raises
             raise family(error)(f"{self.path(name)} cannot be {done}: {first_line(error)}") from error
+
+
+def run_id(inputs: Mapping[str, Any]) -> str:
+    """The same for the same inputs, block size included."""
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A kind of blocks in a folder, made from inputs."""
+
+    kind: str
+    out: Folder
+    inputs: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", json.loads(json.dumps(self.inputs)))  # as they will be read back
+
+    @property
+    def id(self) -> str:
+        """What blocks of this run carry."""
+        return run_id(self.inputs)
+
+    def begin(self, *, replace: bool = False) -> dict[str, Any]:
+        """Refuse a folder that holds another run; give what is known about this one, if it was begun before."""
+        if self.out.has(ABOUT) and not replace:
+            known = read_run(self.out, self.kind)
+            if known["run"] != self.id:
+                was, now = known["inputs"], self.inputs
+                other = ", ".join(name for name in sorted({**was, **now}) if was.get(name) != now.get(name))
+                raise StateMismatch(
+                    f"{self.out.address} holds a run with another {other or 'version'}; "
+                    "choose another folder, or remove that one"
+                )
+            return known
+        self.out.write_json(ABOUT, self._about({}, finished=False))
+        return {}
+
+    def finish(self, record: Mapping[str, Any]) -> None:
+        """Note what was done, after the last block."""
+        self.out.write_json(ABOUT, self._about(record, finished=True))
+
+    def _about(self, record: Mapping[str, Any], *, finished: bool) -> dict[str, Any]:
+        own = {"kind": self.kind, "version": 1, "run": self.id, "inputs": self.inputs, "finished": finished}
+        return {**record, **own}
+
+
+def read_run(folder: Folder, kind: str) -> dict[str, Any]:
+    """What the run in a folder says about itself."""
+    about = folder.read_json(ABOUT)
+    if not isinstance(about, dict) or about.get("kind") != kind or not isinstance(about.get("inputs"), dict):
+        raise UnreadableFile(f"{folder.path(ABOUT)} does not describe {kind}; choose another folder")
+    if about.get("version") != 1 or about.get("run") != run_id(about["inputs"]):
+        raise UnreadableFile(f"{folder.path(ABOUT)} is damaged or of another version of pta")
+    return about

@@ -1,12 +1,30 @@
-"""The texts of each class: every template filled with its name, then the sentences that describe it."""
+"""The texts of each class: every template filled with its name, then the sentences that describe it.
 
+Names that are accepted and are probably a mistake are warned about.
+"""
+
+import re
+import warnings
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pta.core.parameters import require_mapping, require_texts
-from pta.data.prompts.templates import require_templates
-from pta.door.files import read_json, understanding
-from pta.errors import InvalidParameter, UnreadableFile, nearest, shown
+from pta.core.parameters import require_mapping, require_text, require_texts
+from pta.door.files import packaged_json, read_json, read_text, understanding
+from pta.errors import InvalidParameter, UnreadableFile, naming, nearest, shown, some_of
+
+_ENSEMBLES = ("vanilla", "clip7", "clip80", "ulip64")
+_MIXTURES = {"clip": "clip7", "coop": "vanilla", "dpe": "clip7"}  # what each is for classes of no known dataset
+_LARGEST = 2**20
+_HEADINGS = re.compile(r"(class|category|label)( ?(id|names?))?|classes|categories|labels|names?|id|idx|index|number")
+
+
+class DoubtfulClassNames(UserWarning):
+    """Class names that are probably not what was meant."""
+
+
+class DuplicateClassNames(DoubtfulClassNames):
+    """Several classes have the same texts, up to case, so most models cannot tell them apart."""
 
 
 def class_texts(
@@ -36,23 +54,6 @@ def clean_name(name: str) -> str:
     return name.replace("_", " ")
 
 
-def load_descriptions(path: str | Path) -> dict[str, list[str]]:
-    """Sentences by cleaned class name from one JSON object, of the form that CuPL and DPE publish."""
-    descriptions: dict[str, list[str]] = {}
-    with understanding(path, "description file"):
-        found = read_json(Path(path), "description")
-        if not isinstance(found, dict) or not found:
-            raise UnreadableFile(f"{path} must hold a JSON object, class name → list of sentences")
-        for key, own in found.items():
-            if not isinstance(own, list) or not own or not all(isinstance(one, str) and one.strip() for one in own):
-                wanted = "must have a list of sentences, at least one and none of them blank"
-                raise UnreadableFile(f"{path}: {key!r} {wanted}")
-            if clean_name(key) in descriptions:
-                raise UnreadableFile(f"{path}: two keys are the class {clean_name(key)!r}; keep one")
-            descriptions[clean_name(key)] = own
-    return descriptions
-
-
 def _cleaned(class_names: Sequence[str]) -> list[str]:
     """The names of at least two classes, cleaned."""
     if isinstance(class_names, str) or not isinstance(class_names, Sequence):
@@ -75,3 +76,123 @@ def _sentences(name: str, descriptions: Mapping[str, Sequence[str]]) -> list[str
     if isinstance(descriptions[name], str):
         raise InvalidParameter(f"the description of {name!r} must be a list of sentences, not one string")
     return require_texts(f"the description of {name!r}", descriptions[name])
+
+
+def load_descriptions(path: str | Path) -> dict[str, list[str]]:
+    """Sentences by cleaned class name from one JSON object, of the form that CuPL and DPE publish."""
+    descriptions: dict[str, list[str]] = {}
+    with understanding(path, "description file"):
+        found = read_json(Path(path), "description")
+        if not isinstance(found, dict) or not found:
+            raise UnreadableFile(f"{path} must hold a JSON object, class name → list of sentences")
+        for key, own in found.items():
+            if not isinstance(own, list) or not own or not all(isinstance(one, str) and one.strip() for one in own):
+                wanted = "must have a list of sentences, at least one and none of them blank"
+                raise UnreadableFile(f"{path}: {key!r} {wanted}")
+            if clean_name(key) in descriptions:
+                raise UnreadableFile(f"{path}: two keys are the class {clean_name(key)!r}; keep one")
+            descriptions[clean_name(key)] = own
+    return descriptions
+
+
+def load_templates(name: str, dataset: str | None = None) -> tuple[str, ...]:
+    """The templates of a name, each with one `{}` where the class name goes.
+
+    Names are `vanilla`, `clip7`, `clip80`, `ulip64`; `clip` (the mixture of the paper's experiments), `coop` or `dpe`
+    (DPE's, beside descriptions), which depend on the dataset and without one are `clip7`, `vanilla` and `clip7`; a .txt
+    file with one template per line or a .json file with a list of them; or the one template itself.
+
+    >>> load_templates("clip", "dtd")
+    ('{} texture.',)
+    >>> len(load_templates("clip")), load_templates("a sketch of a {}.")
+    (7, ('a sketch of a {}.',))
+    """
+    if require_text("the name of templates", name) in _ENSEMBLES:
+        return _ensemble(name)
+    if name in _MIXTURES:
+        return _ensemble(_MIXTURES[name]) if dataset is None else _of_dataset(name, dataset)
+    if "{" in name or "}" in name:
+        return require_templates([name])
+    if name.endswith((".txt", ".json")):
+        with understanding(name, "template file"):
+            return _of_file(Path(name))
+    raise InvalidParameter(
+        f"no templates are called {name!r}; {nearest(name, (*_MIXTURES, *_ENSEMBLES))} (or give a .txt or .json file, "
+        "or a template with {} where the class name goes)"
+    )
+
+
+def require_templates(templates: Sequence[str]) -> tuple[str, ...]:
+    """The same templates, if each of them has exactly one place for a class name."""
+    if isinstance(templates, str):
+        raise InvalidParameter(f"templates must be a list of strings; for one template pass [{templates!r}]")
+    for template in require_texts("templates", templates):
+        if "{}" not in template or template.count("{") != 1 or template.count("}") != 1:
+            raise InvalidParameter(
+                f"the template {template!r:.60} must contain {{}} exactly once, where the class name goes, "
+                "and no other braces"
+            )
+    return tuple(templates)
+
+
+def _ensemble(name: str) -> tuple[str, ...]:
+    return tuple(packaged_json("templates.json")["ensembles"][name])
+
+
+def _of_dataset(mixture: str, dataset: str) -> tuple[str, ...]:
+    packaged = packaged_json("templates.json")
+    ensembles, own = packaged[mixture], packaged["dataset"]
+    if require_text("the name of a dataset", dataset) in own:
+        return (own[dataset],)
+    if dataset not in ensembles:
+        known = nearest(dataset, sorted({**own, **ensembles}))
+        raise InvalidParameter(f"no templates for a dataset {dataset!r}; {known}")
+    return _ensemble(ensembles[dataset])
+
+
+def _of_file(path: Path) -> tuple[str, ...]:
+    if path.suffix == ".txt":
+        lines = read_text(path, "template", _LARGEST).splitlines()
+        templates = [line.strip() for line in lines if line.strip()]
+    else:
+        templates = read_json(path, "template", _LARGEST)
+        if not isinstance(templates, list):
+            raise UnreadableFile(f"{path} must hold a JSON list of templates, not {type(templates).__name__}")
+    if not templates:
+        raise UnreadableFile(f"{path} holds no template")
+    with naming(str(path)):
+        return require_templates(templates)
+
+
+def warn_about_names(class_names: Sequence[str], texts: Sequence[Sequence[str]], remark: str | None) -> None:
+    """Warn about names that look like a heading or a comment, about classes of the same texts, and of the model's."""
+    odd = [name for number, name in enumerate(class_names) if name.startswith("#") or (not number and is_heading(name))]
+    if odd:
+        warn = (
+            f"{some_of(odd)} was taken as a class, but looks like the heading of a table, or a comment; remove it if so"
+        )
+        warnings.warn(warn, DoubtfulClassNames, stacklevel=3)
+    names_by_text: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for name, own in zip(class_names, texts, strict=True):
+        names_by_text[tuple(text.casefold() for text in own)].append(clean_name(name))
+    if same := [names for names in names_by_text.values() if len(names) > 1]:
+        called = some_of([name for names in same for name in dict.fromkeys(names)])
+        is_same = all(len(set(names)) == 1 for names in same)
+        equal = "are the same" if is_same else "differ at most in case, which most models ignore"
+        warn = (
+            f"several classes are called {called}: their texts {equal}, so zero-shot always predicts the first; "
+            "give them different names"
+        )
+        warnings.warn(warn, DuplicateClassNames, stacklevel=3)
+    if remark:
+        warnings.warn(remark, DoubtfulClassNames, stacklevel=3)
+
+
+def is_heading(name: str) -> bool:
+    """Whether a name is what tables of classes have in their first line.
+
+    >>> [is_heading(name) for name in ("Class name", "id,name", "class_name", "name tag", "cat")]
+    [True, True, True, False, False]
+    """
+    cells = re.split(r"[,;\t]", clean_name(name).casefold())
+    return all(_HEADINGS.fullmatch(cell.strip()) for cell in cells)

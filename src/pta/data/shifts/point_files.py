@@ -26,7 +26,7 @@ def corrupt_files(
     replace: bool = False,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Path]:
-    """Write the first so many points of every cloud under each corruption and severity; gives the files.
+    """Write the first `points` points of every cloud under each corruption and severity; gives the files.
 
     With `seed=None` the clouds are those of the published ModelNet-C, given its sources in the same order, except for
     points of `dropout_local` at equal distances. Otherwise each cloud is drawn by its own numbers. Nothing is

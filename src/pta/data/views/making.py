@@ -1,18 +1,33 @@
-"""The views of a picture: itself as the model sees it, and random variations of it."""
+"""The views of a picture: itself as the model sees it, and random variations of it.
 
-from typing import Literal, get_args
+They are random resized crops, as torchvision defines them, flipped half of the time. AugMix
+(https://arxiv.org/abs/1912.02781) at severity 1, as TPT and its successors use it, distorts a crop x:
+
+1. Draw w ~ Dirichlet(1, 1, 1) and m ~ Beta(1, 1).
+2. Each of three chains starts from x and applies one, two or three random operations.
+3. The view is m·x + (1 − m)·Σₖ wₖ·chainₖ, all of them normalised before.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
-from PIL import Image
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from pta.core.parameters import require_seed, require_text
-from pta.data.views.augmix import CHAINS, mix, random_chain, random_weights
-from pta.data.views.crops import random_crop
 from pta.door.images import Preprocessing
 from pta.errors import InvalidParameter, nearest, shown
 
+AREA = (0.08, 1.0)
+ASPECT = (3 / 4, 4 / 3)
+_TRIES = 10
+CHAINS = 3
+_LONGEST_CHAIN = 3
+_LEVELS = (0.1, 1.0)  # severity 1, out of 10
 Mode = Literal["augmix", "crops"]
 MODES: tuple[str, ...] = get_args(Mode)
 MOST_VIEWS = 1024
@@ -54,3 +69,91 @@ def _normalised(pictures: list[Image.Image], preprocessing: Preprocessing) -> Te
     size = preprocessing.size
     pixels = [np.asarray(picture).reshape(size, size, -1).transpose(2, 0, 1) for picture in pictures]
     return preprocessing.normalise(torch.from_numpy(np.stack(pixels)))
+
+
+class Box(NamedTuple):
+    """A part of a picture in whole pixels, as Pillow's `crop` takes it."""
+
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+
+def random_box(width: int, height: int, rng: np.random.Generator) -> Box:
+    """A part with a random share of the area and a random aspect; the central one where ten draws do not fit."""
+    for _ in range(_TRIES):
+        area = width * height * rng.uniform(*AREA)
+        aspect = math.exp(rng.uniform(math.log(ASPECT[0]), math.log(ASPECT[1])))
+        wide, high = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < wide <= width and 0 < high <= height:
+            left, top = int(rng.integers(width - wide + 1)), int(rng.integers(height - high + 1))
+            return Box(left, top, left + wide, top + high)
+    return central_box(width, height)
+
+
+def central_box(width: int, height: int) -> Box:
+    """The largest part in the middle whose aspect is allowed.
+
+    >>> central_box(100, 30)
+    Box(left=30, top=0, right=70, bottom=30)
+    """
+    wide, high = width, height
+    if width / height < ASPECT[0]:
+        high = round(width / ASPECT[0])
+    elif width / height > ASPECT[1]:
+        wide = round(height * ASPECT[1])
+    left, top = (width - wide) // 2, (height - high) // 2
+    return Box(left, top, left + wide, top + high)
+
+
+def random_crop(picture: Image.Image, size: int, rng: np.random.Generator) -> Image.Image:
+    """A random part, scaled to size×size (bilinear, unlike the model's own preprocessing), half of the time flipped."""
+    part = picture.crop(random_box(*picture.size, rng)).resize((size, size), Image.Resampling.BILINEAR)
+    return part.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else part
+
+
+def _affine(picture: Image.Image, *matrix: float) -> Image.Image:
+    return picture.transform(picture.size, Image.Transform.AFFINE, matrix, resample=Image.Resampling.BILINEAR)
+
+
+OPERATIONS: dict[str, Callable[[Image.Image, float], Image.Image]] = {
+    "autocontrast": lambda picture, level: ImageOps.autocontrast(picture),
+    "equalize": lambda picture, level: ImageOps.equalize(picture),
+    "posterize": lambda picture, level: ImageOps.posterize(picture, 4 - int(4 * abs(level) / 10)),  # four bits, always
+    "rotate": lambda picture, level: picture.rotate(int(30 * level / 10), resample=Image.Resampling.BILINEAR),
+    "solarize": lambda picture, level: ImageOps.solarize(picture, 256 - int(256 * abs(level) / 10)),
+    "shear_x": lambda picture, level: _affine(picture, 1, 0.3 * level / 10, 0, 0, 1, 0),
+    "shear_y": lambda picture, level: _affine(picture, 1, 0, 0, 0.3 * level / 10, 1, 0),
+    # By whole pixels, at most a thirtieth of the side.
+    "translate_x": lambda picture, level: _affine(picture, 1, 0, int(picture.width / 3 * level / 10), 0, 1, 0),
+    "translate_y": lambda picture, level: _affine(picture, 1, 0, 0, 0, 1, int(picture.height / 3 * level / 10)),
+}
+"""What a chain is drawn from. A level of 0.1 … 1 says how much of it; where it has two sides, the sign says which."""
+
+
+_DRAWN = tuple(OPERATIONS.values())
+
+
+def random_level(rng: np.random.Generator) -> float:
+    """How much of an operation: 0.1 … 1, to either side."""
+    return float(rng.uniform(*_LEVELS)) * (1 if rng.random() < 0.5 else -1)
+
+
+def random_chain(picture: Image.Image, rng: np.random.Generator) -> Image.Image:
+    """One to three operations in a row, drawn with replacement."""
+    for _ in range(rng.integers(1, _LONGEST_CHAIN + 1)):
+        picture = _DRAWN[rng.integers(len(_DRAWN))](picture, random_level(rng))
+    return picture
+
+
+def random_weights(rng: np.random.Generator) -> tuple[float, NDArray[np.float32]]:
+    """The share m of the crop, and the shares w of the chains in the rest."""
+    shares = rng.dirichlet(np.ones(CHAINS)).astype(np.float32)
+    return float(np.float32(rng.beta(1.0, 1.0))), shares
+
+
+def mix(crop: Tensor, chains: Sequence[Tensor] | Tensor, m: float, w: NDArray[np.float32]) -> Tensor:
+    """The normalised crop and its normalised chains in one view."""
+    mixed = sum((float(share) * chain for share, chain in zip(w, chains, strict=True)), torch.zeros_like(crop))
+    return m * crop + (1 - m) * mixed

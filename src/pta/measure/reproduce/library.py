@@ -11,7 +11,7 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.core.modality import CLOUDS
 from pta.data import point_shapes
 from pta.data.features import FeatureFile, load_features
-from pta.data.open_source import open_source
+from pta.data.open import open_samples
 from pta.data.prompts import build_classifier, default_cache, load_descriptions, load_templates
 from pta.data.sample_set import SampleSet
 from pta.data.views import Mode, confident_mean
@@ -80,7 +80,7 @@ class Library:
             raise InvalidSamples(f"{dataset} is a feature file; it has no images")
         if self.root is None and kind_of(dataset) not in ("fashion", point_shapes.NAME):
             raise UnreadableFile(f"{dataset}: give the folder of the datasets with --data ROOT")
-        return open_source(dataset, root=self.root)
+        return open_samples(dataset, root=self.root)
 
     def features(
         self,

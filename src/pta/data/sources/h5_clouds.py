@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from pta.core.modality import CLOUDS
+from pta.core.modality import CLOUDS, Modality
 from pta.data.sample_set import SampleFile, SampleSet
 from pta.door.files import read_text
 from pta.door.limits import USUAL_LIMITS
@@ -46,8 +46,9 @@ def read_clouds(path: Path, classes: int | None = None) -> tuple[tuple[StoredClo
     return tuple(clouds), stored.labels
 
 
-def open_h5(path: Path, class_names: Sequence[str] | None = None) -> SampleSet:
+def open_h5(source: str, class_names: Sequence[str] | None, _: Modality = CLOUDS) -> SampleSet:
     """The clouds of a file; without class names, given or beside the file, nothing is known about its labels."""
+    path = Path(source)
     names = _names_beside(path) if class_names is None else tuple(class_names)
     clouds, labels = read_clouds(path, len(names) or None)
     return SampleSet(path.stem, names, clouds, labels if names else None, modality=CLOUDS)

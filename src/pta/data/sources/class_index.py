@@ -1,6 +1,6 @@
 """Class names as people write them: `hot_dog`, `Hot dog` and `hot dog` are one class."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pta.errors import InvalidParameter, nearest
 
@@ -50,3 +50,30 @@ class ClassIndex:
                 "give labels as numbers in a CSV instead"
             )
         return labels[0]
+
+
+def number_labels(
+    labels: Mapping[str, str], class_names: Sequence[str] | None, source: str
+) -> tuple[tuple[str, ...], dict[str, int]]:
+    """The class names, and the number of each label of a list.
+
+    Labels are class names, or numbers where `class_names` say what they mean. `labels` says of each where it stands,
+    for messages.
+
+    >>> number_labels({"dog": "", "cat": ""}, None, "pets.csv")
+    (('cat', 'dog'), {'cat': 0, 'dog': 1})
+    """
+    if class_names is None:
+        if all(whole_number(label) is not None for label in labels):
+            raise InvalidParameter(f"{source}: the labels are numbers; give their class names (--classes FILE)")
+        class_names = sorted(labels)
+        return tuple(class_names), {name: number for number, name in enumerate(class_names)}
+    index, numbers = ClassIndex(class_names), {}
+    for label, where in labels.items():
+        number = None if label in index else whole_number(label)
+        if number is None:
+            number = index.label(label, f"{where}the label")
+        if number >= len(class_names):
+            raise InvalidParameter(f"{where}label {label} does not exist; classes are 0…{len(class_names) - 1}")
+        numbers[label] = number
+    return tuple(class_names), numbers

@@ -1,0 +1,160 @@
+"""Files by path or at any address that fsspec knows (s3://…, gs://…, memory://…)."""
+
+import posixpath
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import reduce
+from glob import has_magic
+from itertools import product
+from pathlib import Path
+from typing import IO, Any
+
+from pta.door.files import exists, read_text, require_short, understanding
+from pta.door.limits import USUAL_LIMITS
+from pta.errors import InvalidParameter, MissingPackage, UnreadableFile, UnreadableSample, family, first_line
+
+_MOST_FILES = 100_000
+_RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
+
+
+def is_remote(address: str) -> bool:
+    """Whether an address is of another filesystem than this machine's.
+
+    >>> is_remote("s3://bucket/photos"), is_remote("/data/photos"), is_remote("file:///data")
+    (True, False, True)
+    """
+    return "://" in address
+
+
+def filesystem(address: str) -> tuple[Any, str]:
+    """The fsspec filesystem of an address, and the path in it."""
+    import fsspec
+
+    try:
+        return fsspec.core.url_to_fs(address)
+    except ImportError as error:  # fsspec knows the scheme, but not without another package
+        raise MissingPackage(f"{address}: {first_line(error)}") from None
+    except ValueError as error:
+        raise UnreadableFile(f"{address} is not an address that fsspec knows: {first_line(error)}") from None
+
+
+def is_folder(address: str) -> bool:
+    """Whether a folder is there."""
+    if not is_remote(address):
+        return exists(Path(address)) and Path(address).is_dir()
+    system, path = filesystem(address)
+    return bool(system.isdir(path))
+
+
+def open_binary(address: str) -> IO[bytes]:
+    """A file to read parts of."""
+    if not is_remote(address):
+        return Path(address).open("rb")
+    system, path = filesystem(address)
+    return system.open(path, "rb")
+
+
+def read_listed(address: str, kind: str, largest: int) -> str:
+    """The UTF-8 text of a file of at most `largest` bytes."""
+    if not is_remote(address):
+        return read_text(Path(address), kind, largest)
+    system, path = filesystem(address)
+    with understanding(address, f"{kind} file"):
+        if system.size(path) > largest:
+            raise UnreadableFile(f"{address} has more than {largest:,} bytes")
+        return system.cat_file(path).decode("utf-8-sig")
+
+
+def find_files(address: str, kind: str, order: Callable[[str], Any] = Path) -> list[str]:
+    """The files that a path, a pattern or a range stands for, matches in `order`; all of a range must be there."""
+    if not is_remote(address) and Path(address).is_file():
+        return [address]
+    found = []
+    for text in expand_range(address):
+        matches = sorted(_matching(text), key=order)
+        if not matches and not has_magic(text):
+            raise UnreadableFile(f"no such {kind}: {text}")
+        found += matches
+    if not found:
+        raise UnreadableFile(f"no such {kind}: {address}")
+    return found
+
+
+def _matching(text: str) -> list[str]:
+    if is_remote(text):
+        system, pattern = filesystem(text)
+        return [system.unstrip_protocol(match) for match in system.glob(pattern)]
+    path = Path(text)
+    with suppress(ValueError):  # of a pattern with ** beside other letters
+        # Not `glob.glob`, which follows links below ** and so may go round in circles.
+        return [str(one) for one in Path(path.anchor).glob(str(path.relative_to(path.anchor))) if one.is_file()]
+    return []
+
+
+def expand_range(source: str) -> list[str]:
+    """Every text that `{first..last}` stands for, with the zeros in front that its ends have, as in a shell.
+
+    >>> expand_range("shard-{008..010}.tar")
+    ['shard-008.tar', 'shard-009.tar', 'shard-010.tar']
+    """
+    ranges, total = [], 1
+    for first, last in _RANGE.findall(source):
+        total *= max(int(last) - int(first) + 1, 0) if max(len(first), len(last)) < 10 else _MOST_FILES + 1
+        if not 0 < total <= _MOST_FILES:
+            raise InvalidParameter(
+                f"{source}: {{{first}..{last}}} must count upwards, to at most {_MOST_FILES:,} files"
+            )
+        padded = any(len(end) > 1 and end.startswith("0") for end in (first, last))
+        width = max(len(first), len(last)) if padded else 0
+        ranges.append([str(number).zfill(width) for number in range(int(first), int(last) + 1)])
+    pattern = _RANGE.sub("\0", source)
+    return [reduce(lambda text, number: text.replace("\0", number, 1), chosen, pattern) for chosen in product(*ranges)]
+
+
+def is_inside(path: str) -> bool:
+    """Whether a path from a list stays in the folder it is relative to.
+
+    >>> [is_inside(path) for path in ("a/b.jpg", "a/../b.jpg", "../b.jpg", "/etc/passwd")]
+    [True, True, False, False]
+    """
+    first = posixpath.normpath(path).partition("/")[0]
+    return bool(path) and "\0" not in path and first not in ("", ".", "..")
+
+
+def resolve(address: str, path: str, line: int) -> str:
+    """Where a path of a list points to; a list from elsewhere may not name files of this machine."""
+    if not path:
+        raise UnreadableFile(f"{address}: line {line} has no path")
+    if "\0" not in path and (is_remote(path) or (path.startswith("/") and not is_remote(address))):
+        return path
+    if not is_inside(path):
+        raise UnreadableFile(f"{address}: line {line} points to {path!r}, which leaves the folder of the list")
+    return posixpath.join(posixpath.dirname(address), path)
+
+
+@dataclass(frozen=True)
+class RemoteSample:
+    """A file at an address, or a part of one."""
+
+    place: str
+    key: str
+    offset: int | None
+    size: int | None
+
+    def read(self, most: int = USUAL_LIMITS.max_bytes) -> bytes:
+        """The content, still encoded."""
+        try:
+            system, path = filesystem(self.place)
+            size = int(system.size(path)) if self.size is None else self.size
+            require_short(self.key, size, most)
+            start = self.offset or 0
+            content: bytes = system.cat_file(path, start=start, end=start + size)
+        except UnreadableSample:
+            raise
+        except Exception as error:  # whatever the filesystem raises
+            raise family(error, UnreadableSample)(f"{self.key} cannot be read: {first_line(error)}") from error
+        if len(content) < size:
+            raise UnreadableSample(f"{self.key} cannot be read: {self.place} ends too early")
+        return content

@@ -1,0 +1,78 @@
+"""A CSV file that lists samples: a header `path,label` or `path`, then one row per sample.
+
+A text that begins like a formula may have `'` in front of it, as in the files that `pta predict` writes.
+"""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pta.core.modality import Modality
+from pta.data.sample_set import SampleFile, SampleSet
+from pta.data.sources.addresses import is_remote, read_listed, resolve
+from pta.data.sources.class_index import number_labels
+from pta.data.sources.listed import Listed
+from pta.door.safe_text import from_csv_cell
+from pta.errors import InvalidParameter, UnreadableFile
+
+_LARGEST = 2**30
+_MOST_ROWS = 2**24  # each takes half a kilobyte
+
+
+def open_csv(file: str, class_names: Sequence[str] | None, modality: Modality) -> SampleSet:
+    """Samples in the order of the rows. Labels are class names, or numbers where `class_names` say what they mean.
+
+    Relative paths start at the file's folder and may not leave it. Whether the files exist shows when they are read.
+    """
+    name, samples, labels = Path(file).stem, list[SampleFile](), list[str]()
+    where: dict[str, str] = {}  # each label is first
+    for row in list_csv(file, modality):
+        if row.label == "":
+            raise UnreadableFile(f"{file}: line {row.line} has no label")
+        if is_remote(row.place):
+            raise UnreadableFile(f"{file}: line {row.line} is an address, {row.key!r}; only --cluster reads those")
+        samples.append(SampleFile(Path(row.place), row.key))
+        if row.label is not None:
+            labels.append(row.label)
+            where.setdefault(row.label, f"{file}, line {row.line}: ")
+    if not labels:
+        return SampleSet(name, tuple(class_names or ()), tuple(samples), None, modality=modality)
+    names, number = number_labels(where, class_names, file)
+    numbers = np.array([number[label] for label in labels], np.int64)
+    return SampleSet(name, names, tuple(samples), numbers, modality=modality)
+
+
+def list_csv(address: str, modality: Modality, by: str | None = None) -> Iterator[Listed]:
+    """The rows that are not blank; a label that is left out is empty, where the header has labels."""
+    reader = csv.reader(io.StringIO(read_listed(address, "CSV", _LARGEST), newline=""), strict=True)
+    count = 0
+    try:
+        header = [cell.strip().lower() for cell in next(reader, [])]
+        if "path" not in header:
+            raise UnreadableFile(
+                f"{address}: the first line must be the header 'path,label' or 'path', found {','.join(header)[:60]!r}"
+            )
+        if by is not None and by.lower() not in header:
+            raise InvalidParameter(f"--by {by}: {address} has the columns {', '.join(header)}")
+        for cells in reader:
+            if any(cell.strip() for cell in cells):
+                if count == _MOST_ROWS:
+                    raise UnreadableFile(f"{address} lists more than {_MOST_ROWS:,} samples; give a part of it")
+                count += 1
+                given = dict.fromkeys(header, "") | dict(zip(header, cells, strict=False))
+                row = {name: from_csv_cell(cell.strip()) for name, cell in given.items()}
+                yield Listed(
+                    key=row["path"],
+                    place=resolve(address, row["path"], reader.line_num),
+                    label=row.get("label"),
+                    stream=None if by is None else row[by.lower()] or None,
+                    number=row.get("number"),
+                    line=reader.line_num,
+                )
+    except csv.Error as error:
+        raise UnreadableFile(f"{address}: line {reader.line_num} is not CSV: {error}") from None
+    if not count:
+        raise UnreadableFile(f"{address} lists no samples")
