@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from pta.door.points.farthest import Sampling, farthest_points
-from pta.door.points.neighbours import nearest_points
+from pta.door.points.groups import Sampling, farthest_points, nearest_points
 from pta.door.weights.weights import read_weights
 from pta.errors import UnavailableModel, UnreadableFile
 from pta.models.clip.state_dict import State, fill, shape_of

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu, normalize
 
-from pta.door.points.neighbours import nearest_points
+from pta.door.points.groups import nearest_points
 from pta.models.clouds.cloud_encoder import CloudEncoder
 from pta.models.clouds.k_means import k_means
 from pta.models.packaged.byte_text import TextConfig
