@@ -61,13 +61,13 @@ class ImageEncoder(Encoder):
         at_least = FAST_MARGIN * self.preprocess.size if fast_decode else None
         return PicturePreparer(self.preprocess, views, limits, at_least)
 
-    def prepare(self, content: bytes, key: str = "the image") -> Raw:
-        """An encoded picture to pixels."""
-        return self.preparer()(content, key, 0)
-
     def as_raw(self, given: object, key: str = "the image") -> Raw:
         """The pixels of bytes, a path, a Pillow image or a uint8 array of rows×columns(×3, red first)."""
         return self.preparer()(given, key, 0)
+
+    def prepare(self, content: bytes, key: str = "the image") -> Raw:
+        """An encoded picture to pixels."""
+        return self.as_raw(content, key)
 
     @property
     def preparation(self) -> dict[str, Any]:

@@ -16,10 +16,9 @@ from torch.nn.functional import normalize
 from pta.door.points.groups import Sampling, farthest_points, nearest_points
 from pta.door.weights.weights import read_weights
 from pta.errors import UnavailableModel, UnreadableFile
+from pta.models.clip.encoder import ClipText
 from pta.models.clip.state_dict import State, fill, shape_of
-from pta.models.clip.text import ClipText
-from pta.models.clouds.cloud_encoder import CloudEncoder
-from pta.models.clouds.k_means import k_means
+from pta.models.clouds.cloud_encoder import CloudEncoder, k_means
 from pta.models.clouds.pointbert import PointBert
 
 GROUPS, GROUP_SIZE, LOCAL_FEATURES = 512, 32, 3

@@ -1,14 +1,14 @@
 """Texts as bytes: a small transformer that every packaged model reads its texts with."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding, gelu, normalize, scaled_dot_product_attention
+from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from pta.core.towers import attention
-from pta.models.encoder import Encoder
+from pta.models.clip.transformer import join_heads, split_heads
 
 START, END, PAD = 256, 257, 258  # the ids after the 256 byte values
 _VOCABULARY = 259
@@ -27,7 +27,7 @@ class TextConfig:
     dropout: float = 0.1
 
 
-class Block(nn.Module):
+class EmbeddedBlock(nn.Module):
     """One pre-norm transformer block."""
 
     def __init__(self, width: int, heads: int, config: TextConfig) -> None:
@@ -44,8 +44,9 @@ class Block(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """N×L×width to the same shape; keys where `mask` (N×L) is False are not attended to."""
         visible = None if mask is None else mask[:, None, None, :]
-        mixed = scaled_dot_product_attention(*self._queries_keys_values(x), attn_mask=visible)
-        x = x + self.dropout(self.attention_out(mixed.transpose(1, 2).flatten(2)))
+        q, k, v = self._queries_keys_values(x)
+        mixed = scaled_dot_product_attention(q, k, v, visible)
+        x = x + self.dropout(self.attention_out(join_heads(mixed)))
         return x + self.dropout(self.mlp(x))
 
     def mlp(self, x: Tensor) -> Tensor:
@@ -57,9 +58,8 @@ class Block(nn.Module):
         mixed, probabilities = attention(*self._queries_keys_values(x))
         return self.attention_out(mixed), probabilities
 
-    def _queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = self.query_key_value(self.attention_norm(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        return q, k, v
+    def _queries_keys_values(self, x: Tensor) -> Any:
+        return split_heads(self.query_key_value(self.attention_norm(x)), 3, self.heads)
 
 
 def small_normal(*shape: int) -> nn.Parameter:
@@ -78,7 +78,7 @@ class TextTower(nn.Module):
         super().__init__()
         width = config.text_width
         self.bytes, self.positions = small_normal(_VOCABULARY, width), small_normal(config.text_length, width)
-        self.blocks = nn.ModuleList(Block(width, config.text_heads, config) for _ in range(config.text_depth))
+        self.blocks = nn.ModuleList(EmbeddedBlock(width, config.text_heads, config) for _ in range(config.text_depth))
         self.norm = nn.LayerNorm(width)
 
     def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
@@ -87,26 +87,3 @@ class TextTower(nn.Module):
         for block in self.blocks:
             x = block(x, mask)
         return self.norm(x[:, 0])
-
-
-class ByteText(Encoder):
-    """An encoder that reads texts as bytes."""
-
-    config: TextConfig
-
-    def _build_text_tower(self, config: TextConfig) -> None:
-        self.text = TextTower(config)
-        self.text_projection = nn.Linear(config.text_width, config.dim, bias=False)
-
-    def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Lower-cased UTF-8 bytes between start and end, padded to the longest: ids and mask, both N×L."""
-        rows = [[START, *text.lower().encode(errors="replace"), END] for text in texts]
-        self._require_short(texts, (len(row) - 2 for row in rows), self.config.text_length - 2, unit="bytes")
-        return self._padded(rows, max(map(len, rows), default=2), PAD)
-
-    def embed_ids(self, ids: Tensor) -> Tensor:
-        return embedding(ids, self.text.bytes)
-
-    def text_from_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
-        """Read at the first token of each row, so a tuned prompt goes after it."""
-        return normalize(self.text_projection(self.text(embeddings, mask)), dim=-1)

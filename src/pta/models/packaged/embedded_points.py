@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import leaky_relu, normalize
 
 from pta.door.points.groups import nearest_points
-from pta.models.clouds.cloud_encoder import CloudEncoder
-from pta.models.clouds.k_means import k_means
+from pta.models.clouds.cloud_encoder import CloudEncoder, k_means
 from pta.models.packaged.byte_text import TextConfig
 from pta.models.packaged.packaged_encoder import PackagedEncoder
 

@@ -8,18 +8,20 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import embedding, normalize
 
 from pta.door.files import load_tensors, save_tensors
 from pta.errors import UnreadableFile, first_line, some_of
-from pta.models.packaged.byte_text import ByteText, TextConfig
+from pta.models.encoder import Encoder
+from pta.models.packaged.byte_text import END, PAD, START, TextConfig, TextTower
 from pta.models.packaged.training_nouns import unread_names
 
 MAX_SCALE = 100.0  # as in CLIP: beyond it the contrastive loss becomes unstable
 
 
-class PackagedEncoder(ByteText):
-    """An encoder that is written to a file with its configuration, and made again from it."""
+class PackagedEncoder(Encoder):
+    """An encoder that reads texts as bytes, is written to a file with its configuration, and made again from it."""
 
     kind: ClassVar[str]  # what its file says that it is
     file: ClassVar[str]  # what it is called in the package
@@ -31,6 +33,23 @@ class PackagedEncoder(ByteText):
         super().__init__()
         self.config, self.dim, self.settings = config, config.dim, asdict(config)
         self.log_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))  # CLIP's starting temperature
+
+    def _build_text_tower(self, config: TextConfig) -> None:
+        self.text = TextTower(config)
+        self.text_projection = nn.Linear(config.text_width, config.dim, bias=False)
+
+    def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Lower-cased UTF-8 bytes between start and end, padded to the longest: ids and mask, both N×L."""
+        rows = [[START, *text.lower().encode(errors="replace"), END] for text in texts]
+        self._require_short(texts, (len(row) - 2 for row in rows), self.config.text_length - 2, unit="bytes")
+        return self._padded(rows, PAD)
+
+    def embed_ids(self, ids: Tensor) -> Tensor:
+        return embedding(ids, self.text.bytes)
+
+    def text_from_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
+        """Read at the first token of each row, so a tuned prompt goes after it."""
+        return normalize(self.text_projection(self.text(embeddings, mask)), dim=-1)
 
     @classmethod
     def load(cls) -> Self:
