@@ -90,7 +90,7 @@ def test_features_and_gradients_equal_those_of_whole_prompts(encoders, kind):
 )
 def test_a_class_has_the_same_features_whatever_stands_beside_it(encoders, names, tokens_at_once, kind):
     encoder = encoders[kind]
-    with patch.object(causal_prompts, "_TOKENS_AT_ONCE", tokens_at_once):
+    with patch.object(causal_prompts, "_MOST_TOKENS", tokens_at_once):
         tower = encoder.prompt_tower(names)
         contexts = other_contexts(tower, 2).detach()
         together = tower.read(contexts)

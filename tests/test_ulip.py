@@ -169,7 +169,7 @@ def test_a_batch_of_clouds_gives_what_one_by_one_gives(ulip):
 
 def test_local_features_are_the_centres_of_the_group_tokens_behind_the_class_token(ulip, state):
     given = clouds(1, 400)
-    token, groups = ulip._tokens(given)
+    ((token, groups),) = ulip._tokens(given)
     centres = k_means(groups, 3)[0]
     expected = [NumpyUlip(state).project(token[0].double(), centre.double()) for centre in centres]
     assert ulip.patch_count() == 3

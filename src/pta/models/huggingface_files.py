@@ -118,7 +118,7 @@ def _model(folder: Path, name: str, config: Any) -> Any:
             model = (CLIPModel if config.model_type == "clip" else SiglipModel)(config)
     with naming(f"hf:{name} cannot be used"):
         fill(model, {weight: weights[weight].float() for weight in weights.keys() & model.state_dict().keys()})
-    for tower in (model.text_model, model.vision_model):  # the one thing in them that is no weight
+    for tower in (model.text_model, model.vision_model):  # the one thing in them that is not a weight
         tower.embeddings.position_ids = torch.arange(tower.embeddings.position_ids.shape[1])[None]
     return model
 

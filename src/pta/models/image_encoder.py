@@ -1,7 +1,7 @@
 """ImageEncoder: an encoder whose samples are pictures."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from pta.errors import InvalidSamples, naming
 from pta.models.encoder import Encoder, Prepare, Raw, ViewMaker, content_of
 
 FAST_MARGIN = 2
-"""Fast decoding leaves both sides of a JPEG at least so many times as long as the model's."""
+"""Fast decoding leaves both sides of a JPEG at least this many times as long as the model's."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class ImageEncoder(Encoder):
     @property
     def preparation(self) -> dict[str, Any]:
         """How the pixels are made."""
-        return self.preprocess.describe()
+        return asdict(self.preprocess)
 
     def patch_count(self) -> int:
         """How many patches the model gives of a picture: it is asked about a blank one."""

@@ -1,8 +1,8 @@
 """From a picture to the pixels a model wants: resize, crop, scale to [0, 1], normalise. Pillow does the resizing."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -85,10 +85,6 @@ class Preprocessing:
         require_bytes("pixels", pixels, expected, "for other sizes pass Pillow images to preprocess")
         mean, std = (_planes(values, pixels.device) for values in (self.mean, self.std))
         return pixels.float().div_(255).sub_(mean).div_(std)
-
-    def describe(self) -> dict[str, Any]:
-        """Every number that shapes the pixels, for the record."""
-        return asdict(self)
 
     def geometry(self, width: int, height: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """The width and height that a picture is resized to, and the left and top of what is then cut out."""

@@ -75,7 +75,7 @@ def _settings(file: Path, weights: State, state: State, activation: str | None) 
     found = settings_beside(file, prefer=TRANSFORMERS if is_huggingface(weights) else OPEN_CLIP)
     if found is not None:
         return found
-    shape_of(state, "text_projection", 2)  # what is no CLIP model should be told so, rather than asked for more
+    shape_of(state, "text_projection", 2)  # what is not a CLIP model should be refused, rather than asked for more
     if shape_of(state, "visual.conv1.weight", 4)[0] > _WIDEST_WITH_USUAL_HEADS:
         raise UnavailableModel(f"the width of its attention heads is unknown; put its {OPEN_CLIP} beside it")
     if activation is None:

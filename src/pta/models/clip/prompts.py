@@ -18,7 +18,7 @@ Tokenize = Callable[[Sequence[str]], tuple[Tensor, Tensor]]
 Layer = Callable[[Tensor], Tensor]
 KeysValues = tuple[Tensor, Tensor]
 
-_TOKENS_AT_ONCE = 2**14  # bounds memory, changes no result
+_MOST_TOKENS = 2**14  # bounds memory, changes no result
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class _Endings:
         self.ends = mask.sum(dim=1).cumsum(dim=0) - 1  # where the G end tokens are in the row
         self.positions = shared + mask.nonzero()[:, 1]  # T, in their prompts
         self._kept = mask.flatten().nonzero()[:, 0]
-        self._source = mask.flatten().cumsum(dim=0) - 1  # padding repeats the end token, which nobody sees there
+        self._source = mask.flatten().cumsum(dim=0) - 1  # padding repeats the end token, which is not seen there
 
     def padded(self, row: Tensor) -> Tensor:
         """B×T×… to B×G×s×…"""
@@ -145,11 +145,11 @@ class CausalPrompts:
             _Endings(ids[classes, : lengths[first]], mask[classes, : lengths[first]], self.shared)
             for first, classes in _groups(by_length, lengths)
         ]
-        self.contexts_at_once = max(1, _TOKENS_AT_ONCE // sum(lengths))
+        self.most_contexts = max(1, _MOST_TOKENS // sum(lengths))
 
     def __call__(self, contexts: Tensor) -> Tensor:
         """Contexts are in the tower's precision, on its device."""
-        beginnings = map(self._read_beginning, torch.split(contexts, self.contexts_at_once))
+        beginnings = map(self._read_beginning, torch.split(contexts, self.most_contexts))
         read = [torch.cat([self._read_endings(group, own) for group in self.groups], dim=1) for own in beginnings]
         return torch.cat(read)[:, self.place]
 
@@ -193,7 +193,7 @@ def _groups(by_length: Tensor, lengths: Sequence[int]) -> list[tuple[int, Tensor
     starts = [0]
     for number, length in enumerate(lengths):
         longest = lengths[starts[-1]]
-        if 2 * length < longest or (number - starts[-1] + 1) * longest > _TOKENS_AT_ONCE:
+        if 2 * length < longest or (number - starts[-1] + 1) * longest > _MOST_TOKENS:
             starts.append(number)
     return list(zip(starts, by_length.tensor_split(starts[1:]), strict=True))
 

@@ -85,7 +85,7 @@ def fill(model: nn.Module, state: State) -> None:
 
 
 def in_openai_layout(state: State) -> dict[str, Tensor]:
-    """The same weights under OpenAI's names, without what is no weight.
+    """The same weights under OpenAI's names, without what is not a weight.
 
     >>> list(in_openai_layout({"module.text.ln_final.bias": torch.zeros(1), "module.context_length": torch.tensor(77)}))
     ['ln_final.bias']

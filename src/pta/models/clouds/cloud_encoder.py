@@ -1,5 +1,8 @@
 """CloudEncoder: an encoder whose samples are point clouds; k-means of its tokens, which gives local features."""
 
+from abc import abstractmethod
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -8,6 +11,9 @@ from pta.door.points.cloud import as_cloud
 from pta.door.points.reading import read_cloud
 from pta.errors import InvalidSamples, UnreadableSample, naming
 from pta.models.encoder import Encoder, Raw, content_of
+
+LOCAL_FEATURES = 3
+"""How many patches a cloud has, as in Point-Cache."""
 
 _SEED = 1
 _MOST_ROUNDS = 300  # scikit-learn's
@@ -45,6 +51,42 @@ class CloudEncoder(Encoder):
 
     def _too_few(self, points: int) -> str:
         return f"a cloud has {points} points; {self.architecture} needs at least {self.least_points}"
+
+
+class TokenCloudEncoder(CloudEncoder):
+    """A tower of one summary and several tokens per cloud, which are pooled and projected together.
+
+    Patches are the local features of Point-Cache: centres of the tokens in the place of their maximum.
+    """
+
+    @abstractmethod
+    def _tokens(self, clouds: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
+        """Clouds N×n×3, in as many parts as the model likes, to summaries N×width and tokens N×count×width."""
+
+    @abstractmethod
+    def _project(self, summary: Tensor, pooled: Tensor) -> Tensor:
+        """Both …×width to …×dim unit rows."""
+
+    def features(self, clouds: Tensor) -> Tensor:
+        return torch.cat([self._whole(*part) for part in self._tokens(clouds)])
+
+    def patch_features(self, clouds: Tensor) -> Tensor:
+        return torch.cat([self._local(*part) for part in self._tokens(clouds)])
+
+    def features_with_patches(self, clouds: Tensor) -> tuple[Tensor, Tensor]:
+        parts = [(self._whole(*part), self._local(*part)) for part in self._tokens(clouds)]
+        features, patches = zip(*parts, strict=True)
+        return torch.cat(features), torch.cat(patches)
+
+    def patch_count(self) -> int:
+        return LOCAL_FEATURES
+
+    def _whole(self, summary: Tensor, tokens: Tensor) -> Tensor:
+        return self._project(summary, tokens.amax(dim=1))
+
+    def _local(self, summary: Tensor, tokens: Tensor) -> Tensor:
+        centres = k_means(tokens, LOCAL_FEATURES)
+        return self._project(summary[:, None].expand_as(centres), centres)
 
 
 def k_means(rows: Tensor, count: int) -> Tensor:

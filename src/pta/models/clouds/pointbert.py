@@ -11,7 +11,7 @@ from pta.models.clip.state_dict import State, count_in, heads_of, shape_of
 from pta.models.clip.transformer import join_heads, split_heads
 
 _HEAD_WIDTH = 64
-_GROUPS_AT_ONCE = 4096  # bounds memory, changes no result
+_MOST_GROUPS = 4096  # bounds memory, changes no result
 
 
 class MiniPointNet(nn.Module):
@@ -28,7 +28,7 @@ class MiniPointNet(nn.Module):
 
     def forward(self, groups: Tensor) -> Tensor:
         """N×points×channels to N×width."""
-        return torch.cat([self._read(part) for part in torch.split(groups, _GROUPS_AT_ONCE)])
+        return torch.cat([self._read(part) for part in torch.split(groups, _MOST_GROUPS)])
 
     def _read(self, groups: Tensor) -> Tensor:
         weight, bias, last = _folded(self.first_conv)
