@@ -177,8 +177,8 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path, state, name, wri
     ("name", "content", "message"),
     [
         ("open_clip_config.json", "{", "is not JSON"),
-        ("open_clip_config.json", "[]", "holds no JSON object"),
-        ("open_clip_config.json", '{"model_cfg": 3}', "model_cfg is not an object"),
+        ("open_clip_config.json", "[]", "does not describe a CLIP model"),
+        ("open_clip_config.json", '{"model_cfg": 3}', "does not describe a CLIP model"),
         ("open_clip_config.json", '{"model_cfg": {"text_cfg": {"heads": 0}}}', "does not describe a CLIP model"),
         ("open_clip_config.json", '{"model_cfg": {"text_cfg": {"heads": 900}}}', "must have 1 to 4096 channels"),
         ("open_clip_config.json", '{"preprocess_cfg": {"resize_mode": "longest"}}', "does not describe a CLIP model"),

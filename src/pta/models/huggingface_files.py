@@ -21,7 +21,6 @@ from pta.errors import (
     InvalidParameter,
     UnavailableModel,
     UnreadableFile,
-    first_line,
     how_to_install,
     naming,
     shown,
@@ -158,10 +157,8 @@ def _preprocessing(folder: Path, name: str, config: Any) -> Preprocessing:
         settings, _ = ImageProcessingMixin.get_image_processor_dict(folder)
         if not isinstance(settings, dict):
             raise UnreadableFile("no JSON object")
-    try:
+    with in_one_line(lambda said: f"the images of hf:{name} cannot be prepared: {said}"):
         return preprocessing_from(settings, config.vision_config.image_size, square=config.model_type == "siglip")
-    except (InvalidParameter, TypeError, ValueError) as error:
-        raise UnavailableModel(f"the images of hf:{name} cannot be prepared: {first_line(error)}") from None
 
 
 def preprocessing_from(settings: dict[str, Any], image_size: int, *, square: bool) -> Preprocessing:

@@ -35,12 +35,10 @@ class DevicePreprocessing(nn.Module):
     def __init__(self, preprocess: Preprocessing, height: int, width: int) -> None:
         super().__init__()
         self.expected = (len(preprocess.mean), height, width)
-        resized, (left, top) = preprocess.geometry(width, height)
-        across = _Pass(3, (width, resized[0], left), preprocess)
-        down = _Pass(2, (height, resized[1], top), preprocess)
-        self.needed = (slice(None), slice(None), down.needed, across.needed)
-        in_order = (across, down) if across_first(width, height, *resized) else (down, across)
-        self.passes = nn.Sequential(*in_order)
+        sides = _plan(height, width, preprocess)
+        rows, columns = (slice(side.start, side.end) for side in sorted(sides, key=lambda side: side.dim))
+        self.needed = (slice(None), slice(None), rows, columns)
+        self.passes = nn.Sequential(*(_Pass(side, preprocess) for side in sides))
 
     def forward(self, frames: Tensor) -> Tensor:
         """Frames to uint8 N×channels×size×size."""
@@ -54,15 +52,13 @@ class _Pass(nn.Module):
     positions: Tensor
     weights: Tensor
 
-    def __init__(self, dim: int, lengths: tuple[int, int, int], preprocess: Preprocessing) -> None:
+    def __init__(self, side: "_Side", preprocess: Preprocessing) -> None:
         super().__init__()
-        start, end = needed_pixels(*lengths, preprocess.size, preprocess.resample)
-        first, weights = line_weights([lengths], preprocess.size, preprocess.resample)
-        positions = first - start + torch.arange(len(weights))[:, None]
-        self.dim = dim
-        self.needed = slice(start, end)
-        self.register_buffer("positions", positions.clamp(max=end - start - 1), persistent=False)
-        self.register_buffer("weights", weights[(slice(None), 0, ..., *[None] * (3 - dim))], persistent=False)
+        first, weights = line_weights([side.lengths], preprocess.size, preprocess.resample)
+        positions = first - side.start + torch.arange(len(weights))[:, None]
+        self.dim = 1 + side.dim
+        self.register_buffer("positions", positions.clamp(max=side.needed - 1), persistent=False)
+        self.register_buffer("weights", weights[(slice(None), 0, ..., *[None] * (2 - side.dim))], persistent=False)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """The needed part of every line to uint8, tap by tap, so that it is never held once for each."""

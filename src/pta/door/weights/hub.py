@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pta.errors import PtaError, UnavailableModel, first_line
+from pta.errors import MachineFailure, PtaError, UnavailableModel, family, first_line
 
 _SECONDS = 10  # the hub's own client asks six times, over half a minute and aloud, when there is no network
 
@@ -16,12 +16,17 @@ class MissingFiles(UnavailableModel):
 
 @contextmanager
 def in_one_line(say: Callable[[str], str], refusal: type[UnavailableModel] = UnavailableModel) -> Iterator[None]:
-    """Turn any error of the block into what is said about its first line; libraries raise whatever they like."""
+    """Turn any error of the block into what is said about its first line, unless the machine failed.
+
+    Libraries raise whatever they like.
+    """
     try:
         yield
+    except MachineFailure:
+        raise
     except Exception as error:
         said = str(error) if isinstance(error, PtaError) else first_line(error)
-        raise refusal(say(said)) from None
+        raise family(error, refusal)(say(said)) from None
 
 
 def hub_folder(repository: str, **which: Any) -> Path:

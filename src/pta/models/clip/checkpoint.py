@@ -9,8 +9,9 @@ from typing import Any
 
 from pta.door.files import read_json
 from pta.door.images import CLIP_PREPROCESSING, Preprocessing
+from pta.door.weights.hub import in_one_line
 from pta.door.weights.weights import read_weights
-from pta.errors import InvalidParameter, UnavailableModel, UnreadableFile, first_line, nearest, shown
+from pta.errors import InvalidParameter, UnavailableModel, UnreadableFile, nearest, shown
 from pta.models.clip.encoder import ClipEncoder
 from pta.models.clip.state_dict import State, in_openai_layout, is_huggingface, shape_of
 
@@ -88,34 +89,29 @@ def _settings(file: Path, weights: State, state: State, activation: str | None) 
 
 def settings_beside(weights: Path, *, prefer: str) -> ClipSettings | None:
     """The settings in the JSON file beside some weights; where there are two, in the preferred one."""
-    readers = {OPEN_CLIP: _of_open_clip, TRANSFORMERS: _of_transformers}
-    for name in sorted(readers, key=lambda name: name != prefer):
-        path = weights.with_name(name)
-        if path.is_file():
-            try:
-                return readers[name](path)
-            except (UnavailableModel, UnreadableFile):
-                raise
-            except (TypeError, ValueError, ArithmeticError) as error:
-                raise UnreadableFile(f"{path} does not describe a CLIP model: {first_line(error)}") from None
-    return None
+    beside = [weights.with_name(name) for name in sorted((OPEN_CLIP, TRANSFORMERS), key=lambda name: name != prefer)]
+    path = next(filter(Path.is_file, beside), None)
+    if path is None:
+        return None
+    with in_one_line(lambda said: f"{path} does not describe a CLIP model that file: reads: {said}"):
+        return (_of_open_clip if path.name == OPEN_CLIP else _of_transformers)(path)
 
 
 def _of_open_clip(path: Path) -> ClipSettings:
-    config = _read(path)
+    config = read_json(path, "configuration")
     model, pixels = _section(config, "model_cfg"), _section(config, "preprocess_cfg")
     image, text = _section(model, "vision_cfg"), _section(model, "text_cfg")
     for name, value in (*model.items(), *image.items(), *text.items()):
         if value and name not in _READ | _IN_SHAPES | _HARMLESS and value not in _DEFAULTS.get(name, ()):
-            asked = f"{shown(name)}: {shown(value)}"
-            raise UnavailableModel(f"{path} asks for {asked}, which file: cannot do; openclip:… might")
+            raise UnavailableModel(f"it asks for {shown(name)}: {shown(value)}; openclip:… might do")
     resize = pixels.get("resize_mode", "shortest")
     return ClipSettings(
         quick_gelu=bool(model.get("quick_gelu", False)),
         image_head_width=int(image.get("head_width", 64)),
         text_head_width=int(text.get("width", 512)) // int(text.get("heads", 8)),
-        preprocess=replace(
-            _pixels(pixels.get("mean"), pixels.get("std")),
+        preprocess=_pixels(
+            pixels.get("mean"),
+            pixels.get("std"),
             resample=pixels.get("interpolation", "bicubic"),
             resize="square" if resize == "squash" else resize,
         ),
@@ -123,21 +119,19 @@ def _of_open_clip(path: Path) -> ClipSettings:
 
 
 def _of_transformers(path: Path) -> ClipSettings:
-    config = _read(path)
+    config = read_json(path, "configuration")
     if (kind := config.get("model_type")) != "clip":
-        raise UnavailableModel(f"{path} describes a model of type {shown(kind)}, file: reads 'clip' only")
+        raise UnavailableModel(f"it is of type {shown(kind)}, not 'clip'")
     # What is left out has its default in transformers; old files repeat what counts under …_config_dict.
     image = {"hidden_size": 768, "num_attention_heads": 12} | _tower(config, "vision")
     text = {"hidden_size": 512, "num_attention_heads": 8} | _tower(config, "text")
     if image["hidden_act"] != text["hidden_act"] or image["hidden_act"] not in ("gelu", "quick_gelu"):
-        raise UnavailableModel(
-            f"{path} asks for {shown(image['hidden_act'])} and {shown(text['hidden_act'])}; "
-            "file: knows gelu or quick_gelu for both"
-        )
+        acts = f"{shown(image['hidden_act'])} and {shown(text['hidden_act'])}"
+        raise UnavailableModel(f"it asks for {acts}; file: knows gelu or quick_gelu for both")
     if {image["layer_norm_eps"], text["layer_norm_eps"]} != {1e-5}:
-        raise UnavailableModel(f"{path} asks for another layer_norm_eps than CLIP's 1e-5; give the folder as hf:FOLDER")
+        raise UnavailableModel("it asks for another layer_norm_eps than CLIP's 1e-5; give the folder as hf:FOLDER")
     processor = path.with_name("preprocessor_config.json")
-    pixels = _read(processor) if processor.is_file() else {}
+    pixels = read_json(processor, "configuration") if processor.is_file() else {}
     return ClipSettings(
         quick_gelu=image["hidden_act"] == "quick_gelu",
         image_head_width=int(image["hidden_size"]) // int(image["num_attention_heads"]),
@@ -151,20 +145,10 @@ def _tower(config: dict[str, Any], name: str) -> dict[str, Any]:
     return {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5} | said
 
 
-def _pixels(mean: list[float] | None, std: list[float] | None) -> Preprocessing:
+def _pixels(mean: list[float] | None, std: list[float] | None, **others: Any) -> Preprocessing:
     usual = CLIP_PREPROCESSING
-    return replace(usual, mean=tuple(mean or usual.mean), std=tuple(std or usual.std))
+    return replace(usual, mean=tuple(mean or usual.mean), std=tuple(std or usual.std), **others)
 
 
 def _section(config: dict[str, Any], name: str) -> dict[str, Any]:
-    section = config.get(name) or {}
-    if not isinstance(section, dict):
-        raise TypeError(f"{name} is not an object")
-    return section
-
-
-def _read(path: Path) -> dict[str, Any]:
-    config = read_json(path, "configuration")
-    if not isinstance(config, dict):
-        raise UnreadableFile(f"{path} holds no JSON object")
-    return config
+    return config.get(name) or {}
