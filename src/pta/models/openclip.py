@@ -96,12 +96,12 @@ class OpenClipEncoder(ImageEncoder):
         return ids, mask
 
     def embed_ids(self, ids: Tensor) -> Tensor:
-        self._require_reading_embeddings()
+        if not self._reads_embeddings:
+            raise self._no_embeddings()
         return self._text.token_embedding(ids)
 
     def text_from_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
         """Token embeddings N×L×width to N×dim unit rows, read where the model reads: at the end token or the last."""
-        self._require_reading_embeddings()
         text, length = self._text, embeddings.shape[1]
         visible = None if text.attn_mask is None else text.attn_mask[:length, :length]
         positioned = embeddings.to(self.dtype) + text.positional_embedding[:length]
@@ -125,10 +125,6 @@ class OpenClipEncoder(ImageEncoder):
         complete = all(hasattr(text, part) for part in _TEXT_PARTS) and text.text_projection is not None
         special = getattr(text, "cls_emb", None) is not None or getattr(text, "use_pad_mask", False)
         return complete and not special and self._pooling in ("argmax", "eos", "last")
-
-    def _require_reading_embeddings(self) -> None:
-        if not self._reads_embeddings:
-            raise self._no_embeddings()
 
 
 def _open_clip() -> Any:

@@ -11,7 +11,7 @@ from pta.door.files import read_json
 from pta.door.images import CLIP_PREPROCESSING, Preprocessing
 from pta.door.weights.hub import in_one_line
 from pta.door.weights.weights import read_weights
-from pta.errors import InvalidParameter, UnavailableModel, UnreadableFile, nearest, shown
+from pta.errors import InvalidParameter, UnavailableModel, UnreadableFile, naming, nearest, shown
 from pta.models.clip.encoder import ClipEncoder
 from pta.models.clip.state_dict import State, in_openai_layout, is_huggingface, shape_of
 
@@ -50,17 +50,13 @@ def load_checkpoint(path: str) -> ClipEncoder:
     file, activation = _split(path)
     if file.is_dir():
         raise UnreadableFile(f"{file} is a folder; name the file in it as file:PATH, or the whole folder as hf:{file}")
-    if not file.is_file():
-        raise UnreadableFile(f"no such checkpoint: {file}")
     weights, torchscript = read_weights(file)
-    try:
+    with naming(f"cannot load {file} as a CLIP model"):
         state = in_openai_layout(weights)
         settings = ClipSettings() if torchscript else _settings(file, weights, state, activation)
         if activation is not None:
             settings = replace(settings, quick_gelu=ACTIVATIONS[activation])
         return ClipEncoder(state, **vars(settings))
-    except UnavailableModel as error:
-        raise UnavailableModel(f"cannot load {file} as a CLIP model: {error}") from None
 
 
 def _split(path: str) -> tuple[Path, str | None]:

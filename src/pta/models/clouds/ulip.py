@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 
 from pta.door.points.groups import Sampling, farthest_points, nearest_points
 from pta.door.weights.weights import read_weights
-from pta.errors import UnavailableModel, UnreadableFile
+from pta.errors import UnavailableModel, UnreadableFile, naming
 from pta.models.clip.encoder import ClipText
 from pta.models.clip.state_dict import State, fill, shape_of
 from pta.models.clouds.cloud_encoder import LOCAL_FEATURES, TokenCloudEncoder
@@ -113,11 +113,9 @@ def load_ulip(place: str) -> UlipEncoder:
     if not texts.is_file():
         raise UnreadableFile(f"{points.parent} holds no {TEXT_FILE}, which reads ULIP's texts; put it there")
     state = _weights(points, _POINT_WEIGHTS) | _weights(texts, _TEXT_WEIGHTS)
-    try:
+    with naming(f"cannot load {points} and {TEXT_FILE} as a ULIP model"):
         architecture = POINT_FILES.get(points.name, points.stem)
         return UlipEncoder(state, architecture=architecture, sampling="deterministic" if stem == place else "legacy")
-    except UnavailableModel as error:
-        raise UnavailableModel(f"cannot load {points} and {TEXT_FILE} as a ULIP model: {error}") from None
 
 
 def _point_file(place: Path) -> Path:
