@@ -8,7 +8,6 @@ the end marker ends.
 
 import re
 import struct
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -39,19 +38,20 @@ Content = bytearray | NDArray[np.uint8]
 """The bytes of a file as torch takes them without a copy, which it does not do with `bytes`."""
 
 
-def segments(content: bytes) -> Iterator[tuple[int, int, int]]:
+def segments(content: bytes, most: int) -> list[tuple[int, int, int]]:
     """The marker, the start and the end of each segment before the end of the image, as libjpeg goes through them.
 
-    Compressed data after the head of a scan belong to no segment. What lies inside of a segment, such as a thumbnail
-    with markers of its own, is passed over.
+    At most one more than `most`. Compressed data after the head of a scan belong to no segment. What lies inside of a
+    segment, such as a thumbnail with markers of its own, is passed over.
     """
-    end = 2
-    while found := MARKER.search(content, end):
+    listed, end = list[tuple[int, int, int]](), 2
+    while len(listed) <= most and (found := MARKER.search(content, end)):
         marker = content[found.end() - 1]
         if marker in (START_OF_IMAGE, END_OF_IMAGE):
-            return
+            break
         end = found.end() + int.from_bytes(content[found.end() : found.end() + 2], "big")
-        yield marker, found.start(), end
+        listed.append((marker, found.start(), end))
+    return listed
 
 
 class BaselineJpeg(NamedTuple):
