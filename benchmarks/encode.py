@@ -27,7 +27,7 @@ from pta.door.images import decode_image
 from pta.measure.provenance import hardware
 from pta.models import EmbeddedEncoder, Encoder
 from pta.models.clip.encoder import ClipEncoder
-from pta.models.clip.layouts import in_openai_layout
+from pta.models.clip.state_dict import in_openai_layout
 from pta.models.image_encoder import FAST_MARGIN
 from pta.run.encoding import encode_files
 from pta.run.gpu.encoder_program import EncoderProgram

@@ -22,8 +22,7 @@ from torch.nn.functional import normalize
 
 from pta import Adapter, ZeroShotClassifier, create_adapter
 from pta.data.shifts.points import EVERY, corrupt_points
-from pta.door.points.farthest import farthest_points
-from pta.door.points.neighbours import nearest_points, squared_distances
+from pta.door.points.groups import farthest_points, nearest_points, squared_distances
 from pta.measure.provenance import hardware
 from pta.models.clouds.ulip import GROUP_SIZE, GROUPS, UlipEncoder
 

@@ -38,7 +38,7 @@ from pta.engines.caches.admission import EMPTY
 from pta.measure.provenance import hardware
 from pta.models import Encoder
 from pta.models.clip.encoder import ClipEncoder
-from pta.models.clip.prompt_tokens import PromptTokens, tokenize_prompts
+from pta.models.clip.prompts import PromptTokens, tokenize_prompts
 from pta.models.clip.tokenizer import END
 
 VIEWS, PATCHES, DIM, TOKENS, START = 64, 196, 512, 77, "a photo of a"

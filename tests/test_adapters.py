@@ -278,7 +278,7 @@ def test_flags_of_other_bytes_than_0_and_1_are_1(load, classifier, saved):
 
 def test_a_description_that_is_too_deep_is_one_line(load, classifier, saved):
     save_file(load_file(saved), saved, metadata={"about": "[" * 10**5})
-    with pytest.raises(UnreadableFile, match="its description is no JSON"):
+    with pytest.raises(UnreadableFile, match="its description is not JSON"):
         load(saved, classifier)
 
 

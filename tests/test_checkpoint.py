@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 from pta.door.images import Preprocessing
 from pta.errors import InvalidParameter, PtaError, UnavailableModel, UnreadableFile
 from pta.models import load_encoder
-from pta.models.clip.checkpoint import load_checkpoint
+from pta.models.clip.checkpoint import load_checkpoint, settings_beside
 from pta.models.clip.encoder import ClipEncoder
-from pta.models.clip.settings import settings_beside
+from pta.models.clip.transformer import QuickGelu
 
 TEXT_TOWER = ("text_projection", "positional_embedding", "token_embedding", "transformer", "ln_final")
 OPEN_CLIP = {"model_cfg": {"embed_dim": 32, "vision_cfg": {"layers": 2}, "text_cfg": {"width": 64, "heads": 1}}}
@@ -108,7 +108,8 @@ def test_the_processor_beside_decides_mean_and_deviation(tmp_path):
 def test_of_two_descriptions_the_one_of_the_layout_counts(tmp_path, written, fingerprints):
     random_transformers_clip("quick_gelu").save_pretrained(tmp_path)
     assert load_checkpoint(written(description=OPEN_CLIP)).fingerprint == fingerprints["gelu"]
-    assert load_checkpoint(str(tmp_path / "model.safetensors")).visual.transformer.resblocks[0].mlp.quick_gelu
+    layers = load_checkpoint(str(tmp_path / "model.safetensors")).visual.transformer.resblocks[0].mlp
+    assert isinstance(layers.activation, QuickGelu)
 
 
 # -- the activation --------------------------------------------------------------------------------------------------
@@ -176,8 +177,8 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path, state, name, wri
     ("name", "content", "message"),
     [
         ("open_clip_config.json", "{", "is not JSON"),
-        ("open_clip_config.json", "[]", "holds no JSON object"),
-        ("open_clip_config.json", '{"model_cfg": 3}', "model_cfg is not an object"),
+        ("open_clip_config.json", "[]", "does not describe a CLIP model"),
+        ("open_clip_config.json", '{"model_cfg": 3}', "does not describe a CLIP model"),
         ("open_clip_config.json", '{"model_cfg": {"text_cfg": {"heads": 0}}}', "does not describe a CLIP model"),
         ("open_clip_config.json", '{"model_cfg": {"text_cfg": {"heads": 900}}}', "must have 1 to 4096 channels"),
         ("open_clip_config.json", '{"preprocess_cfg": {"resize_mode": "longest"}}', "does not describe a CLIP model"),

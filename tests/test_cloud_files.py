@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refusal
 
-from pta.door.points.cloud import normalised
+from pta.door.points.cloud import MOST_ROWS, normalised
 from pta.door.points.mesh import Mesh
 from pta.door.points.reading import read_cloud
-from pta.door.points.shapes import MOST_ROWS
 from pta.errors import UnreadableSample
 
 POINTS = np.random.default_rng(2).uniform(-5, 7, (20, 3)).astype(np.float32)

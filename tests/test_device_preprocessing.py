@@ -10,7 +10,7 @@ from PIL import Image
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pta.door.images import DevicePreprocessing, Preprocessing
-from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample
+from pta.errors import InvalidSamples, UnreadableSample
 
 FILTERS = ["nearest", "bilinear", "bicubic", "lanczos"]
 
@@ -103,5 +103,5 @@ def test_other_frames_are_refused_in_one_line():
 def test_sizes_that_make_no_picture_are_refused():
     with pytest.raises(UnreadableSample, match="1×600000 pixels are too thin"):
         DevicePreprocessing(Preprocessing(224), 600_000, 1)
-    with pytest.raises(InvalidParameter, match="at least one pixel, not 0×640"):
+    with pytest.raises(UnreadableSample, match="640×0 pixels are not a picture"):
         DevicePreprocessing(Preprocessing(224), 0, 640)

@@ -74,11 +74,11 @@ def test_pillow_images_of_any_size_and_mode_are_accepted(encoder, mode):
 
 @pytest.mark.parametrize(
     "wrong",
-    [np.zeros((1, 28, 28)), np.zeros((28, 28), np.uint8), np.zeros((1, 32, 32), np.uint8), ["coat.png"]],
-    ids=["float", "one image", "another size", "a path"],
+    [np.zeros((1, 28, 28)), np.zeros((28, 28), np.uint8), np.zeros((1, 32, 32), np.uint8)],
+    ids=["float", "one image", "another size"],
 )
 def test_what_is_no_image_batch_is_rejected(encoder, wrong):
-    with pytest.raises(InvalidSamples, match=r"uint8|PIL\.Image\.open"):
+    with pytest.raises(InvalidSamples, match="uint8"):
         encoder.preprocess(wrong)
 
 

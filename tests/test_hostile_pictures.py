@@ -18,7 +18,7 @@ from PIL import Image, ImageFile, JpegImagePlugin, PngImagePlugin, TiffImagePlug
 import pta
 from pta.door.images import decode_image
 from pta.door.images.bare import bare_image
-from pta.door.images.room import Room
+from pta.door.images.reading import Room
 from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import InvalidParameter, UnreadableSample
 from pta.models import EmbeddedEncoder
@@ -255,7 +255,7 @@ def test_pictures_in_work_share_one_room():
 
 
 def test_a_picture_that_cannot_be_decoded_gives_its_room_back():
-    from pta.door.images.room import ROOM
+    from pta.door.images.reading import ROOM
 
     broken = encoded(noise(300, 300))[:2000]
     with pytest.raises(UnreadableSample, match="cannot be decoded"):

@@ -61,8 +61,6 @@ def test_wrong_settings_and_wrong_pixels_are_refused():
         Preprocessing(mean=(0.5, 0.5), std=(1.0, 1.0))
     with pytest.raises(InvalidSamples, match="uint8 of shape N×3×224×224"):
         CLIP_PREPROCESSING.normalise(torch.zeros(1, 3, 224, 224))
-    with pytest.raises(InvalidSamples, match="expected a Pillow image, found str"):
-        CLIP_PREPROCESSING(["a.jpg"])
 
 
 @pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"])

@@ -174,7 +174,7 @@ def test_points_added_everywhere_are_uniform_in_the_ball():
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"severity": 5}, "severity must be a whole number from 0 to 4, not 5"),
+        ({"severity": 5}, "severity must be a whole number from 0 to 4, got 5"),
         ({"severity": True}, "severity must be a whole number"),
         ({"corruption": "rotation"}, "did you mean 'rotate'"),
         ({"seed": -1}, "seed"),

@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pta.door.points.farthest import farthest_points
-from pta.door.points.neighbours import nearest_by_product, nearest_points
-from pta.errors import InvalidParameter, InvalidSamples
+from pta.door.points.groups import farthest_points, nearest_by_product, nearest_points
 
 # Few different whole numbers make duplicates and ties, and their distances are exact in every precision.
 CLOUDS = st.tuples(st.integers(1, 4), st.integers(1, 20), st.just(3)).flatmap(
@@ -95,23 +93,3 @@ def test_in_every_precision_no_point_is_nearer_by_more_than_rounding(nearest, dt
     chosen = distances.gather(2, found).amax(dim=2)
     expected = distances.sort(dim=2).values[:, :, 31]
     torch.testing.assert_close(chosen, expected, rtol=0, atol=8 * torch.finfo(dtype).eps)
-
-
-@pytest.mark.parametrize("shape", [(4, 3), (1, 0, 3), (1, 4, 2)])
-def test_what_is_no_batch_of_clouds_is_refused(shape):
-    with pytest.raises(InvalidSamples, match="must be B×n×3"):
-        farthest_points(torch.zeros(shape), 2)
-    with pytest.raises(InvalidSamples, match="must be B×n×3"):
-        nearest_points(torch.zeros(shape), torch.zeros(1, 1, 3), 2)
-
-
-def test_wrong_counts_and_samplings_are_refused():
-    cloud = torch.zeros(2, 4, 3)
-    with pytest.raises(InvalidParameter, match="count must be a whole number from 1 to 1,048,576, not 0"):
-        farthest_points(cloud, 0)
-    with pytest.raises(InvalidParameter, match="deterministic or legacy, not 'random'"):
-        farthest_points(cloud, 2, sampling="random")
-    with pytest.raises(InvalidSamples, match="4 points have no 5 nearest"):
-        nearest_points(cloud, cloud, 5)
-    with pytest.raises(InvalidSamples, match="2 clouds need as many rows of centres, got 1"):
-        nearest_points(cloud, cloud[:1], 2)

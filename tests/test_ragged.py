@@ -12,9 +12,9 @@ pytest.importorskip("triton")
 from kernel_margins import Watched
 from triton.runtime import interpreter
 
-from pta.door.images import Preprocessing, ragged, ragged_kernel
+from pta.door.images import Preprocessing, device, ragged_kernel
+from pta.door.images.device import resize_by_kernel, resize_ragged
 from pta.door.images.preprocessing import FILTERS
-from pta.door.images.ragged import resize_by_kernel, resize_ragged
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SIDES = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=3)
@@ -24,7 +24,7 @@ SIDES = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, 
 def large_programs():
     """Few large programs, for the interpreter's sake."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ragged, "_LINES", 64)
+        patch.setattr(device, "_LINES", 64)
         yield
 
 
@@ -74,7 +74,7 @@ def test_pictures_may_lie_in_one_buffer_and_in_any_layout():
 
 
 def test_without_triton_or_without_a_gpu_the_bytes_are_the_same(monkeypatch):
-    monkeypatch.setattr(ragged, "find_spec", lambda name: None)
+    monkeypatch.setattr(device, "find_spec", lambda name: None)
     arrays, preprocess = [noise(30, 41, 1), noise(52, 23, 1)], Preprocessing(16, mean=(0.5,), std=(0.5,))
     assert torch.equal(resize_ragged([planar(one) for one in arrays], preprocess).cpu(), by_pillow(arrays, preprocess))
 

@@ -15,7 +15,7 @@ from pta.data.prompts import build_classifier, load_templates
 from pta.errors import InvalidSamples, UnavailableModel, UnreadableFile, UnreadableSample
 from pta.measure.evaluate import evaluate
 from pta.models import load_encoder
-from pta.models.clouds.k_means import k_means
+from pta.models.clouds.cloud_encoder import k_means
 from pta.models.clouds.ulip import load_ulip
 from pta.run.extract import extract
 from pta.run.reading import Reading
@@ -167,15 +167,9 @@ def test_a_batch_of_clouds_gives_what_one_by_one_gives(ulip):
         torch.testing.assert_close(encode(given), torch.cat([encode(one[None]) for one in given]), atol=1e-5, rtol=0)
 
 
-def test_clouds_of_different_sizes_come_as_a_list(ulip):
-    given = [*clouds(2, 300), *clouds(1, 64, seed=5), *clouds(1, 300, seed=6)]
-    for encode in (ulip.encode, ulip.encode_tokens):
-        torch.testing.assert_close(encode(given), torch.cat([encode(one[None]) for one in given]), atol=1e-5, rtol=0)
-
-
 def test_local_features_are_the_centres_of_the_group_tokens_behind_the_class_token(ulip, state):
     given = clouds(1, 400)
-    token, groups = ulip._tokens(given)
+    ((token, groups),) = ulip._tokens(given)
     centres = k_means(groups, 3)[0]
     expected = [NumpyUlip(state).project(token[0].double(), centre.double()) for centre in centres]
     assert ulip.patch_count() == 3
@@ -280,9 +274,6 @@ def test_no_code_in_the_files_is_run(folder, tmp_path, call):
         (clouds(2, 31), "a cloud has 31 points; ULIP .PointBERT. needs at least 32"),
         (torch.zeros(2, 40, 6), "must be of shape N×points×3, not 2×40×6"),
         (torch.full((1, 40, 3), torch.nan), "not finite"),
-        ([], "the list of clouds is empty"),
-        ([*clouds(1, 40), *clouds(1, 20)], "cloud 1: a cloud has 20 points"),
-        ([*clouds(1, 40), torch.full((50, 3), torch.inf)], "cloud 1 has points that are NaN or infinite"),
     ],
 )
 def test_clouds_that_cannot_be_read_are_refused(ulip, given, complaint):

@@ -22,9 +22,7 @@ from numpy.typing import NDArray
 
 from pta.data.packaged_clouds import FURNITURE_CLASSES
 from pta.door.points.cloud import Cloud, as_cloud
-from pta.door.points.mesh import Mesh
-from pta.door.points.obj import read_obj
-from pta.door.points.text import lines_of
+from pta.door.points.mesh import Mesh, lines_of, read_obj
 
 SEED = 1
 TEST_POINTS = 1024

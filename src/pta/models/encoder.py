@@ -3,7 +3,7 @@
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -15,21 +15,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pta.core.modality import Modality
-from pta.core.parameters import require_texts
-from pta.core.plain import require_plain
 from pta.core.towers import ImageTower, Model, PromptTower
 from pta.door.files import read_sample, require_short
 from pta.door.limits import USUAL_LIMITS, Limits
 from pta.door.refused_places import require_place_with_samples
 from pta.errors import InvalidParameter, InvalidSamples, UnavailableModel, UnreadableSample
-from pta.models.clip.causal_prompts import CausalPrompts
-from pta.models.clip.prompt_tokens import PromptTokens, tokenize_prompts
+from pta.models.clip.prompts import CausalPrompts, PromptTokens, tokenize_prompts
 
 RECIPE = 1
 """Raised when the same weights begin to give other features: it is part of every fingerprint, so of every cache key."""
 
 _LARGEST_SCALE = 10_000  # CLIP's is 100
-_SAMPLES_AT_ONCE, _TEXTS_AT_ONCE = 256, 256  # bound memory, change no result
+_MOST_SAMPLES, _MOST_TEXTS = 256, 256  # in a batch: bound memory, change no result
 
 Raw = NDArray[Any]
 """A sample, or the views of one, as the towers take it: an array that can be stacked with others."""
@@ -158,7 +155,7 @@ class Encoder(nn.Module, Model, ABC):
     def _read_prompts(self, prompts: PromptTokens, contexts: Tensor) -> Tensor:
         """Every class's whole prompt with every context."""
         count, parts = len(contexts), []
-        size = max(1, _TEXTS_AT_ONCE // max(1, count))
+        size = max(1, _MOST_TEXTS // max(1, count))
         for ids, mask in zip(torch.split(prompts.ids, size), torch.split(prompts.mask, size), strict=True):
             several = replace(prompts, ids=ids.repeat(count, 1), mask=mask.repeat(count, 1))
             features = self._read_each(several, contexts.repeat_interleave(len(ids), dim=0))
@@ -177,7 +174,7 @@ class Encoder(nn.Module, Model, ABC):
     @torch.no_grad()
     def encode(self, raw: Tensor) -> Tensor:
         """Raw samples to N×dim unit rows."""
-        return self.require_finite(self.encode_unchecked(_batch(raw)))
+        return self.require_finite(self.encode_unchecked(raw))
 
     def require_finite(self, features: Tensor) -> Tensor:
         """The features, if they are numbers."""
@@ -192,18 +189,19 @@ class Encoder(nn.Module, Model, ABC):
     @torch.no_grad()
     def encode_unchecked(self, raw: Tensor) -> Tensor:
         """The same without a look at any number, for which the host would wait for a GPU."""
-        return self._rows([self.features(self._ready(part)) for part in torch.split(raw, _SAMPLES_AT_ONCE)])
+        if not len(raw):
+            return torch.empty(0, self.dim, device=self.device)
+        return self._rows(map(self.features, self._batches(raw)))
 
     @torch.no_grad()
     def encode_tokens(self, raw: Tensor) -> Tensor:
         """Raw samples to N×patches×dim unit rows."""
-        return self._rows([self.patch_features(self._ready(part)) for part in torch.split(raw, _SAMPLES_AT_ONCE)])
+        return self._rows(map(self.patch_features, self._batches(raw)))
 
     @torch.no_grad()
     def encode_with_tokens(self, raw: Tensor) -> tuple[Tensor, Tensor]:
         """What `encode` and `encode_tokens` give, at once where the model can."""
-        parts = [self.features_with_patches(self._ready(part)) for part in torch.split(_batch(raw), _SAMPLES_AT_ONCE)]
-        features, patches = zip(*parts, strict=True)
+        features, patches = zip(*map(self.features_with_patches, self._batches(raw)), strict=True)
         return self.require_finite(self._rows(features)), self._rows(patches)
 
     @torch.no_grad()
@@ -211,11 +209,10 @@ class Encoder(nn.Module, Model, ABC):
         """Texts to N×dim unit rows."""
         if isinstance(texts, str):
             raise InvalidParameter(f"texts must be a list of strings; for one text pass [{texts!r}]")
-        texts = require_texts("texts", texts)
         if not texts:
             return torch.empty(0, self.dim, device=self.device)
-        starts = range(0, len(texts), _TEXTS_AT_ONCE)
-        return self._rows([self.text_features(texts[start : start + _TEXTS_AT_ONCE]) for start in starts])
+        starts = range(0, len(texts), _MOST_TEXTS)
+        return self._rows(self.text_features(texts[start : start + _MOST_TEXTS]) for start in starts)
 
     @property
     def fingerprint(self) -> str:
@@ -269,11 +266,12 @@ class Encoder(nn.Module, Model, ABC):
                     f"a text has {length} {unit}, {self.architecture} reads at most {most}; shorten {text[:40]!r}…"
                 )
 
-    def _padded(self, rows: Sequence[Sequence[int]], length: int, pad: int) -> tuple[Tensor, Tensor]:
-        """Rows of ids, padded on the right, and their mask."""
+    def _padded(self, rows: Sequence[Sequence[int]], pad: int, length: int | None = None) -> tuple[Tensor, Tensor]:
+        """Rows of ids, padded on the right to a length or to the longest, and their mask."""
+        length = length or max(map(len, rows))
         padded = [[*row, *[pad] * (length - len(row))] for row in rows]
-        ids = torch.tensor(padded, dtype=torch.long, device=self.device).reshape(len(rows), length)
-        lengths = torch.tensor([len(row) for row in rows], dtype=torch.long, device=self.device)
+        ids = torch.tensor(padded, device=self.device)
+        lengths = torch.tensor([*map(len, rows)], device=self.device)
         return ids, torch.arange(length, device=self.device) < lengths[:, None]
 
     def _no_embeddings(self) -> InvalidParameter:
@@ -283,7 +281,10 @@ class Encoder(nn.Module, Model, ABC):
         """Raw samples on the model's device and in its precision."""
         return raw.to(self.device, self.dtype, non_blocking=True)
 
-    def _rows(self, parts: Sequence[Tensor]) -> Tensor:
+    def _batches(self, raw: Tensor) -> Iterator[Tensor]:
+        return map(self._ready, torch.split(raw, _MOST_SAMPLES))
+
+    def _rows(self, parts: Iterable[Tensor]) -> Tensor:
         return nn.functional.normalize(torch.cat([part.float() for part in parts]), dim=-1)
 
 
@@ -304,13 +305,6 @@ def by_shape(samples: Sequence[Tensor | Raw]) -> tuple[list[list[int]], Tensor]:
     for number, sample in enumerate(samples):
         alike.setdefault(tuple(sample.shape), []).append(number)
     return list(alike.values()), torch.tensor(list(chain.from_iterable(alike.values()))).argsort()
-
-
-def _batch(raw: Tensor) -> Tensor:
-    require_plain("raw samples", raw, InvalidSamples)
-    if raw.ndim < 2:
-        raise InvalidSamples(f"raw samples must have a row for each sample, got shape {tuple(raw.shape)}")
-    return raw
 
 
 def at_end(hidden: Tensor, mask: Tensor) -> Tensor:

@@ -9,13 +9,12 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta.core.towers import ImageTower, TokenBlock, attention
-from pta.errors import InvalidParameter, UnavailableModel, first_line
-from pta.models.clip.causal_prompts import CausalBlock, CausalPrompts, CausalTower
-from pta.models.clip.prompt_tokens import PromptTokens
+from pta.door.weights.hub import in_one_line
+from pta.errors import InvalidParameter, UnavailableModel
+from pta.models.clip.prompts import CausalBlock, CausalPrompts, CausalTower, PromptTokens
 from pta.models.encoder import at_end
-from pta.models.huggingface_files import HuggingFaceFiles
+from pta.models.huggingface_files import HuggingFaceFiles, tokenizer_digest
 from pta.models.image_encoder import ImageEncoder
-from pta.models.tokenizer_digest import tokenizer_digest
 
 _SIZES = {(768, 12): "B", (1024, 24): "L", (1152, 27): "So400m", (1280, 32): "H", (1536, 40): "g"}  # width, depth
 _WITHOUT_PUNCTUATION = str.maketrans("_", " ", string.punctuation.replace("_", ""))
@@ -50,21 +49,12 @@ class HuggingFaceEncoder(ImageEncoder):
     def _token_ids(self, texts: Sequence[str], **options: bool) -> list[list[int]]:
         """What the tokenizer makes of texts; its files may be those of another model, or damaged."""
         known = self.model.text_model.embeddings.token_embedding.num_embeddings
-        try:
-            rows = self.tokenizer(list(texts), verbose=False, **options).input_ids if texts else []
+        with in_one_line(lambda said: f"the tokenizer of {self.architecture} fails: {said}"):
+            rows = self.tokenizer(list(texts), verbose=False, **options).input_ids
             largest = max((number for row in rows for number in row), default=0)
-        except Exception as error:
-            raise UnavailableModel(f"the tokenizer of {self.architecture} fails: {first_line(error)}") from None
         if largest >= known:
             raise UnavailableModel(f"the tokenizer gives token {largest}, {self.architecture} knows {known}")
         return rows
-
-    def _see(self, pixels: Tensor) -> Any:
-        """Pixels through the image tower: its tokens and what it pools of them."""
-        if len(pixels):
-            return self.model.vision_model(pixels)
-        one = self.model.vision_model(pixels.new_zeros(1, *pixels.shape[1:]))  # transformers cannot take none
-        return type(one)(last_hidden_state=one.last_hidden_state[:0], pooler_output=one.pooler_output[:0])
 
     def _read_text(self, embeddings: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Token embeddings through the text tower: N×L×width to the same shape."""
@@ -84,11 +74,11 @@ class HuggingFaceClip(HuggingFaceEncoder):
         self.dim = int(self.model.visual_projection.out_features)
 
     def features(self, pixels: Tensor) -> Tensor:
-        return normalize(self.model.visual_projection(self._see(pixels).pooler_output), dim=-1)
+        return normalize(self.model.visual_projection(self.model.vision_model(pixels).pooler_output), dim=-1)
 
     def patch_features(self, pixels: Tensor) -> Tensor:
         """Preprocessed pixels to N×patches×dim unit rows, each patch projected like the class token."""
-        patches = self.model.vision_model.post_layernorm(self._see(pixels).last_hidden_state[:, 1:])
+        patches = self.model.vision_model.post_layernorm(self.model.vision_model(pixels).last_hidden_state[:, 1:])
         return normalize(self.model.visual_projection(patches), dim=-1)
 
     def image_tower(self) -> ImageTower:
@@ -114,7 +104,7 @@ class HuggingFaceClip(HuggingFaceEncoder):
             )
         rows = [row[: row.index(end) + 1] for row in rows]
         self._require_short(texts, (len(row) - 2 for row in rows), self.text_length - 2)
-        return self._padded(rows, max(map(len, rows), default=2), end)
+        return self._padded(rows, end)
 
     def text_from_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
         """Token embeddings N×L×width to N×dim unit rows, read where the mask is True last."""
@@ -149,14 +139,14 @@ class HuggingFaceSiglip(HuggingFaceEncoder):
         self.dim, self.bias = int(self.model.text_model.head.out_features), float(self.model.logit_bias)
 
     def features(self, pixels: Tensor) -> Tensor:
-        return normalize(self._see(pixels).pooler_output, dim=-1)
+        return normalize(self.model.vision_model(pixels).pooler_output, dim=-1)
 
     def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Token ids and mask of the canonical texts, padded on the right to the length the model was trained with."""
         canonical = [self._canonical(text) for text in texts]
         rows = self._token_ids(canonical, add_special_tokens=False)
         ended = [[*row[: self.text_length - 1], self.tokenizer.eos_token_id] for row in rows]
-        return self._padded(ended, self.text_length, self.tokenizer.pad_token_id)
+        return self._padded(ended, self.tokenizer.pad_token_id, self.text_length)
 
     def text_from_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
         """Token embeddings N×L×width, of the model's full length, to N×dim unit rows; the padding is read too."""

@@ -1,8 +1,10 @@
 """What a Hugging Face folder or hub name holds: configuration, weights, tokenizer and how its images are made."""
 
+import hashlib
+import json
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,18 +15,17 @@ from torch import Tensor
 
 from pta.door.files import read_json
 from pta.door.images import CLIP_PREPROCESSING, Preprocessing
+from pta.door.weights.hub import MissingFiles, hub_folder, in_one_line, require_reachable
 from pta.door.weights.weights import read_weights
 from pta.errors import (
     InvalidParameter,
     UnavailableModel,
     UnreadableFile,
-    first_line,
     how_to_install,
     naming,
     shown,
 )
 from pta.models.clip.state_dict import fill
-from pta.models.hub import require_reachable
 
 _SMALL_FILES = ["*.json", "*.txt", "*.model"]
 _WEIGHTS = "model.safetensors", "pytorch_model.bin"
@@ -34,12 +35,16 @@ _SETTINGS = {
     *("vocab_size", "max_position_embeddings", "image_size", "patch_size", "num_channels"),
     *("projection_dim", "projection_size", "vision_use_head"),
 }
+_OF_TOKENIZERS = (
+    "split_special_tokens",
+    "padding_side",
+    "truncation_side",
+    "legacy",
+    "do_lower_case",
+    "sp_model_kwargs",
+)
 _LARGEST_TOKEN = 2**24  # 64 times the largest vocabulary there is
 _RESAMPLE = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers
-
-
-class _Unreadable(UnavailableModel):
-    """A file is missing or damaged, so it may be worth fetching."""
 
 
 @dataclass(frozen=True)
@@ -61,21 +66,13 @@ class HuggingFaceFiles:
                 return _read(Path(name).expanduser(), name)
             _require_hub_name(name)
             try:
-                return _read(_snapshot(name, local_files_only=True), name)
-            except _Unreadable:
+                return _read(hub_folder(name, local_files_only=True), name)
+            except MissingFiles:
                 require_reachable(name, model=f"hf:{name}", instead="folder with --model hf:/path/to/folder")
-            folder = _snapshot(name, allow_patterns=[*_SMALL_FILES, "model*.safetensors"])
+            folder = hub_folder(name, allow_patterns=[*_SMALL_FILES, "model*.safetensors"])
             if not any(folder.glob("model*.safetensors")):  # a pickle file only if there is nothing better
-                _snapshot(name, allow_patterns=["pytorch_model*.bin"])
+                hub_folder(name, allow_patterns=["pytorch_model*.bin"])
             return _read(folder, name)
-
-
-def _snapshot(name: str, **which: Any) -> Path:
-    """The folder of a repository in the hub's cache, with those files fetched that are asked for; others may lack."""
-    from huggingface_hub import snapshot_download
-
-    with _reading(name, "its files are"):
-        return Path(snapshot_download(name, **which))
 
 
 def _read(folder: Path, name: str) -> HuggingFaceFiles:
@@ -118,14 +115,9 @@ def _model(folder: Path, name: str, config: Any) -> Any:
                 raise UnavailableModel("no attention heads, no layers, or more layers than weights")
         with torch.device("meta"):
             model = (CLIPModel if config.model_type == "clip" else SiglipModel)(config)
-    expected = model.state_dict().keys()
-    if lacks := sorted(expected - weights.keys()):
-        raise UnavailableModel(
-            f"hf:{name} lacks {len(lacks)} of the weights its config.json asks for, such as {lacks[0]}"
-        )
     with naming(f"hf:{name} cannot be used"):
-        fill(model, {weight: weights[weight].float() for weight in expected})
-    for tower in (model.text_model, model.vision_model):  # the one thing in them that is no weight
+        fill(model, {weight: weights[weight].float() for weight in weights.keys() & model.state_dict().keys()})
+    for tower in (model.text_model, model.vision_model):  # the one thing in them that is not a weight
         tower.embeddings.position_ids = torch.arange(tower.embeddings.position_ids.shape[1])[None]
     return model
 
@@ -145,10 +137,12 @@ def _weights(folder: Path) -> dict[str, Tensor]:
 def _tokenizer(folder: Path, name: str) -> Any:
     from transformers import AutoTokenizer
 
-    needed = f"the tokenizer of hf:{name} needs sentencepiece and protobuf; {how_to_install('hf')}"
-    with _reading(name, "its tokenizer is", if_not_installed=needed):
+    tokenizer = None
+    with _reading(name, "its tokenizer is"), suppress(ImportError):
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         largest = max(tokenizer.get_vocab().values(), default=0)
+    if tokenizer is None:
+        raise UnavailableModel(f"the tokenizer of hf:{name} needs sentencepiece and protobuf; {how_to_install('hf')}")
     if tokenizer.eos_token_id is None:
         raise UnavailableModel(f"the tokenizer of hf:{name} has no token that ends a text")
     if largest > _LARGEST_TOKEN:  # tokenizers makes lists as long as that
@@ -163,10 +157,8 @@ def _preprocessing(folder: Path, name: str, config: Any) -> Preprocessing:
         settings, _ = ImageProcessingMixin.get_image_processor_dict(folder)
         if not isinstance(settings, dict):
             raise UnreadableFile("no JSON object")
-    try:
+    with in_one_line(lambda said: f"the images of hf:{name} cannot be prepared: {said}"):
         return preprocessing_from(settings, config.vision_config.image_size, square=config.model_type == "siglip")
-    except (InvalidParameter, TypeError, ValueError) as error:
-        raise UnavailableModel(f"the images of hf:{name} cannot be prepared: {first_line(error)}") from None
 
 
 def preprocessing_from(settings: dict[str, Any], image_size: int, *, square: bool) -> Preprocessing:
@@ -198,6 +190,27 @@ def preprocessing_from(settings: dict[str, Any], image_size: int, *, square: boo
     )
 
 
+def tokenizer_digest(tokenizer: Any) -> str:
+    """A sha256 of kind, settings, special tokens and vocabulary, wherever the files are; taken before its first use.
+
+    A tokenizer that has padded or cut a text remembers how, as part of its rules.
+    """
+    about = [
+        type(tokenizer).__name__,
+        [getattr(tokenizer, name, None) for name in _OF_TOKENIZERS],
+        tokenizer.special_tokens_map,
+        tokenizer.added_tokens_decoder,
+    ]
+    # The vocabulary and how texts are divided by it, as the library that does so keeps them.
+    if tokenizer.is_fast:
+        rules = tokenizer.backend_tokenizer.to_str().encode()
+    elif hasattr(tokenizer, "sp_model"):
+        rules = tokenizer.sp_model.serialized_model_proto()
+    else:
+        rules = json.dumps(tokenizer.get_vocab(), sort_keys=True).encode()
+    return hashlib.sha256(json.dumps(about, sort_keys=True, default=repr).encode() + rules).hexdigest()
+
+
 # -- what can go wrong before a file is read ---------------------------------------------------------------------------
 
 
@@ -210,16 +223,10 @@ def _require_hub_name(name: str) -> None:
         raise UnavailableModel(f"hf:{name} is neither a folder on this machine nor a name on the hub") from None
 
 
-@contextmanager
-def _reading(name: str, what: str, if_not_installed: str | None = None) -> Iterator[None]:
+def _reading(name: str, what: str) -> AbstractContextManager[None]:
     """Say what of a model it is that transformers cannot read."""
-    try:
-        yield
-    except Exception as error:
-        if if_not_installed and isinstance(error, ImportError):
-            raise UnavailableModel(if_not_installed) from None
-        complaint = f"hf:{name} cannot be used: {what} missing or cannot be read ({first_line(error)})"
-        raise _Unreadable(complaint) from None
+    told = f"hf:{name} cannot be used: {what} missing or cannot be read"
+    return in_one_line(lambda said: f"{told} ({said})", MissingFiles)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """ImageEncoder: an encoder whose samples are pictures."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -10,13 +10,13 @@ from torch import Tensor
 
 from pta.core.modality import IMAGES
 from pta.door.images import Preprocessing, as_picture, open_image
-from pta.door.images.room import made_in_room
+from pta.door.images.reading import made_in_room
 from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import InvalidSamples, naming
 from pta.models.encoder import Encoder, Prepare, Raw, ViewMaker, content_of
 
 FAST_MARGIN = 2
-"""Fast decoding leaves both sides of a JPEG at least so many times as long as the model's."""
+"""Fast decoding leaves both sides of a JPEG at least this many times as long as the model's."""
 
 
 @dataclass(frozen=True)
@@ -61,18 +61,18 @@ class ImageEncoder(Encoder):
         at_least = FAST_MARGIN * self.preprocess.size if fast_decode else None
         return PicturePreparer(self.preprocess, views, limits, at_least)
 
-    def prepare(self, content: bytes, key: str = "the image") -> Raw:
-        """An encoded picture to pixels."""
-        return self.preparer()(content, key, 0)
-
     def as_raw(self, given: object, key: str = "the image") -> Raw:
         """The pixels of bytes, a path, a Pillow image or a uint8 array of rows×columns(×3, red first)."""
         return self.preparer()(given, key, 0)
 
+    def prepare(self, content: bytes, key: str = "the image") -> Raw:
+        """An encoded picture to pixels."""
+        return self.as_raw(content, key)
+
     @property
     def preparation(self) -> dict[str, Any]:
         """How the pixels are made."""
-        return self.preprocess.describe()
+        return asdict(self.preprocess)
 
     def patch_count(self) -> int:
         """How many patches the model gives of a picture: it is asked about a blank one."""

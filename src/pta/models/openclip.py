@@ -17,15 +17,16 @@ from torch.overrides import TorchFunctionMode
 
 from pta.door.files import read_json
 from pta.door.images import Preprocessing
+from pta.door.weights.hub import MissingFiles, hub_folder, in_one_line, require_reachable
 from pta.door.weights.weights import read_weights
-from pta.errors import PtaError, UnavailableModel, first_line, how_to_install, nearest, shown
+from pta.errors import UnavailableModel, how_to_install, nearest, shown
 from pta.models.encoder import at_end
-from pta.models.hub import require_reachable
+from pta.models.huggingface_files import tokenizer_digest
 from pta.models.image_encoder import ImageEncoder
-from pta.models.tokenizer_digest import tokenizer_digest
 
 _PREPROCESSING = ("mean", "std", "interpolation", "resize_mode")
 _WEIGHTS, _SAFE_WEIGHTS = "open_clip_pytorch_model.bin", "open_clip_model.safetensors"  # where a tag names no file
+_INSTEAD = "file: --model openclip:ARCHITECTURE/FILE"
 _NO_WEIGHTS = "input_resolution", "context_length", "vocab_size"  # of OpenAI's archives
 _TOKENIZER_OPTIONS = {"clean", "strip_sep_token", "language", "additional_special_tokens", "reduction_mask"}
 _MOST_LAYERS, _LARGEST_NUMBER = 1000, 2**20
@@ -58,7 +59,7 @@ class OpenClipEncoder(ImageEncoder):
             on_hub = name.startswith("hf-hub:")
             source, options = (_repository(name), {}) if on_hub else _architecture_and_weights(open_clip, name)
             folder = Path(source.removeprefix("local-dir:"))
-            try:
+            with in_one_line(lambda said: f"openclip:{name} cannot be loaded: {said}"):
                 if on_hub:
                     _require_harmless(folder)
                 with _NoLargerThanWeights(folder) if on_hub else nullcontext():
@@ -67,10 +68,6 @@ class OpenClipEncoder(ImageEncoder):
                 config = open_clip.get_model_config(source)
                 config = {**config, "quick_gelu": options.get("force_quick_gelu") or config.get("quick_gelu", False)}
                 return cls(model, tokenizer, name.removeprefix("hf-hub:") if on_hub else source, config)
-            except PtaError:
-                raise
-            except Exception as error:
-                raise UnavailableModel(f"openclip:{name} cannot be loaded: {first_line(error)}") from None
 
     def features(self, pixels: Tensor) -> Tensor:
         return self.model.encode_image(pixels, normalize=True)
@@ -94,17 +91,17 @@ class OpenClipEncoder(ImageEncoder):
         ends = ids == end
         mask = ends.cumsum(dim=1) - ends.long() == 0
         if getattr(self._text, "attn_mask", None) is not None and self._reads_embeddings:
-            longest = int(mask.sum(dim=1).max()) if len(ids) else 1
+            longest = int(mask.sum(dim=1).max())
             return ids[:, :longest], mask[:, :longest]  # what comes after the end is not seen before it
         return ids, mask
 
     def embed_ids(self, ids: Tensor) -> Tensor:
-        self._require_reading_embeddings()
+        if not self._reads_embeddings:
+            raise self._no_embeddings()
         return self._text.token_embedding(ids)
 
     def text_from_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
         """Token embeddings N×L×width to N×dim unit rows, read where the model reads: at the end token or the last."""
-        self._require_reading_embeddings()
         text, length = self._text, embeddings.shape[1]
         visible = None if text.attn_mask is None else text.attn_mask[:length, :length]
         positioned = embeddings.to(self.dtype) + text.positional_embedding[:length]
@@ -129,20 +126,14 @@ class OpenClipEncoder(ImageEncoder):
         special = getattr(text, "cls_emb", None) is not None or getattr(text, "use_pad_mask", False)
         return complete and not special and self._pooling in ("argmax", "eos", "last")
 
-    def _require_reading_embeddings(self) -> None:
-        if not self._reads_embeddings:
-            raise self._no_embeddings()
-
 
 def _open_clip() -> Any:
     advice = f"{how_to_install('openclip')}, with the torchvision that belongs to torch {torch.__version__}"
     for library in ("open_clip", "torchvision"):
         if find_spec(library) is None:
             raise UnavailableModel(f"openclip: models need {library}, which is not installed; {advice}")
-    try:
+    with in_one_line(lambda said: f"open_clip does not load ({said}); {advice}"):  # for a torchvision of another torch
         return import_module("open_clip")
-    except Exception as error:  # a torchvision built for another torch raises whatever it likes
-        raise UnavailableModel(f"open_clip does not load ({first_line(error)}); {advice}") from None
 
 
 def _architecture_and_weights(open_clip: Any, name: str) -> tuple[str, dict[str, Any]]:
@@ -174,27 +165,20 @@ def _fetched(open_clip: Any, name: str, about: dict[str, Any]) -> str:
         for candidate in named if file else (_SAFE_WEIGHTS, _WEIGHTS):
             if isinstance(cached := try_to_load_from_cache(repository, candidate), str):
                 return cached
-        require_reachable(repository, model=f"openclip:{name}", instead="file: --model openclip:ARCHITECTURE/FILE")
-    try:
+        require_reachable(repository, model=f"openclip:{name}", instead=_INSTEAD)
+    with in_one_line(lambda said: f"openclip:{name} could not be fetched: {said}"):
         return str(open_clip.download_pretrained(about))
-    except Exception as error:
-        raise UnavailableModel(f"openclip:{name} could not be fetched: {first_line(error)}") from None
 
 
 def _repository(name: str) -> str:
     """The local folder of a repository of open_clip's on the hub, in open_clip's notation."""
-    from huggingface_hub import snapshot_download
-
     repository = name.removeprefix("hf-hub:")
     wanted = ["*.json", "*.txt", "*.model", "open_clip*.safetensors"]
     try:
-        return f"local-dir:{snapshot_download(repository, allow_patterns=wanted, local_files_only=True)}"
-    except Exception:
-        require_reachable(repository, model=f"openclip:{name}", instead="file: --model openclip:ARCHITECTURE/FILE")
-    try:
-        return f"local-dir:{snapshot_download(repository, allow_patterns=wanted)}"
-    except Exception as error:
-        raise UnavailableModel(f"openclip:{name} could not be fetched: {first_line(error)}") from None
+        return f"local-dir:{hub_folder(repository, allow_patterns=wanted, local_files_only=True)}"
+    except MissingFiles:
+        require_reachable(repository, model=f"openclip:{name}", instead=_INSTEAD)
+    return f"local-dir:{hub_folder(repository, allow_patterns=wanted)}"
 
 
 def _preprocessing(architecture: str, about: dict[str, Any]) -> Preprocessing:

@@ -12,11 +12,11 @@ from PIL import Image
 from torch import Tensor
 
 from pta.core.modality import IMAGES, Modality
-from pta.door.images.baseline import BaselineJpeg
 from pta.door.images.batch_decoder import BatchDecoder, PrepareFile
 from pta.door.images.batch_decoder import Prepared as Picture
 from pta.door.images.decoders import available_decoder
-from pta.door.images.ragged import resize_ragged
+from pta.door.images.device import resize_ragged
+from pta.door.images.jpeg import BaselineJpeg
 from pta.door.limits import Limits
 from pta.errors import InvalidParameter, PtaError, naming
 from pta.models import Encoder, ImageEncoder

@@ -11,9 +11,8 @@ from pta.data.shifts.points import EVERY, Points, corrupt_as_published, corrupt_
 from pta.door.claims import sole_writer
 from pta.door.files import as_path, exists
 from pta.door.folders import make_folder
-from pta.door.points.cloud import Cloud
+from pta.door.points.cloud import FEWEST_POINTS, MOST_ROWS, Cloud
 from pta.door.points.h5 import StoredClouds, read_h5, write_h5
-from pta.door.points.shapes import FEWEST_POINTS, MOST_ROWS
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile, naming
 
 

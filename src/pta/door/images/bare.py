@@ -53,8 +53,9 @@ def bare_image(content: bytes) -> tuple[str, BareImage] | None:
 def _jpeg(content: bytes) -> BareImage:
     data, scans = memoryview(content), 0
     kept = [data[:2]]
-    for number, (marker, start, end) in enumerate(jpeg.segments(content)):
-        _require_few(number)
+    segments = jpeg.segments(content, _MOST_PARTS)
+    _require_few(len(segments))
+    for marker, start, end in segments:
         scans += marker == jpeg.START_OF_SCAN
         if scans == 0 and marker not in jpeg.METADATA:
             kept.append(data[start:end])

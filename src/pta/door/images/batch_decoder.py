@@ -11,12 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pta.door.images.baseline import BaselineJpeg, baseline_jpeg
 from pta.door.images.decoders import Decoder
+from pta.door.images.device import resize_ragged
+from pta.door.images.jpeg import BaselineJpeg, baseline_jpeg
 from pta.door.images.preprocessing import Pixels, Preprocessing
-from pta.door.images.ragged import resize_ragged
-from pta.door.images.reading import open_image, require_few_pixels
-from pta.door.images.room import made_in_room
+from pta.door.images.reading import made_in_room, open_image, require_few_pixels
 from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import UnreadableSample
 

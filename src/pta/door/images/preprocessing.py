@@ -1,8 +1,8 @@
 """From a picture to the pixels a model wants: resize, crop, scale to [0, 1], normalise. Pillow does the resizing."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from pta.core.plain import plain_tensor
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample, shown
 
 Pixels = npt.NDArray[np.uint8]
@@ -43,13 +42,11 @@ class Preprocessing:
     std: tuple[float, ...] = (0.26862954, 0.26130258, 0.27577711)
 
     def __post_init__(self) -> None:
-        words = isinstance(self.resize, str) and isinstance(self.resample, str) and self.resample in FILTERS
         sized = isinstance(self.size, int) and 1 <= self.size <= _LARGEST_SIZE
-        if not words or self.resize not in ("shortest", "square") or not sized:
+        if not sized or self.resize not in ("shortest", "square") or self.resample not in FILTERS:
             raise InvalidParameter(f"cannot preprocess images by {shown(self, most=200)}")
-        mean, std = (one if isinstance(one, tuple | list) else () for one in (self.mean, self.std))
-        numbers = [value for value in (*mean, *std) if isinstance(value, int | float) and abs(value) <= 1000]
-        if not len(std) == len(mean) == len(numbers) / 2 in _COLOURS or min(std) < 0.001:
+        in_bounds = all(abs(value) <= 1000 for value in (*self.mean, *self.std)) and min(self.std) >= 0.001
+        if not in_bounds or not len(self.std) == len(self.mean) in _COLOURS:
             found = f"{shown(self.mean)}, {shown(self.std)}"
             raise InvalidParameter(f"mean and std must be one or three numbers up to 1000, std from 0.001: {found}")
 
@@ -57,7 +54,7 @@ class Preprocessing:
         """Pictures, or bytes that have the right size already, to a normalised batch N×channels×size×size."""
         if isinstance(images, np.ndarray):
             grey = images.ndim == 3 and len(self.mean) == 1
-            return self.normalise(plain_tensor("pixels", images[:, None] if grey else images, InvalidSamples))
+            return self.normalise(torch.tensor(images[:, None] if grey else images))
         pictures = images if isinstance(images, Sequence) else [images]
         batch = np.array([self.pixels(picture) for picture in pictures], np.uint8)
         return self.normalise(torch.from_numpy(batch.reshape(-1, len(self.mean), self.size, self.size)))
@@ -72,11 +69,6 @@ class Preprocessing:
 
     def coloured(self, image: Image.Image) -> Image.Image:
         """A picture of any mode in the model's colours, 8 bits per channel."""
-        if not isinstance(image, Image.Image):
-            raise InvalidSamples(
-                f"expected a Pillow image, found {type(image).__name__}; open files with PIL.Image.open, "
-                "make one from an array with PIL.Image.fromarray"
-            )
         if image.mode.startswith("I;16"):  # Pillow would cut off what is above 255
             image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
         if image.mode in ("I", "F"):
@@ -93,10 +85,6 @@ class Preprocessing:
         require_bytes("pixels", pixels, expected, "for other sizes pass Pillow images to preprocess")
         mean, std = (_planes(values, pixels.device) for values in (self.mean, self.std))
         return pixels.float().div_(255).sub_(mean).div_(std)
-
-    def describe(self) -> dict[str, Any]:
-        """Every number that shapes the pixels, for the record."""
-        return asdict(self)
 
     def geometry(self, width: int, height: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """The width and height that a picture is resized to, and the left and top of what is then cut out."""
@@ -116,9 +104,7 @@ def _planes(values: tuple[float, ...], device: torch.device) -> Tensor:
 
 
 def require_bytes(what: str, given: Tensor, expected: tuple[int, ...], otherwise: str) -> None:
-    """Refuse what is no uint8 batch of N×channels×height×width; `otherwise` says what to do with other sizes."""
-    if not isinstance(given, Tensor) or given.is_nested or given.layout is not torch.strided:
-        raise InvalidSamples(f"{what} must be an ordinary dense uint8 tensor")
+    """Refuse what is not a uint8 batch N×channels×height×width; `otherwise` says what to do with other sizes."""
     if given.dtype != torch.uint8 or given.ndim != 4 or tuple(given.shape[1:]) != expected:
         raise InvalidSamples(
             f"{what} must be uint8 of shape N×{'×'.join(map(str, expected))}, not {given.dtype} of shape "

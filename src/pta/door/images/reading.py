@@ -5,15 +5,20 @@ too many passes over them. The files of the formats that Pillow decodes in Pytho
 """
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Condition
+from typing import TypeVar
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from pta.door.images.bare import FORMATS, bare_image
+from pta.door.images.preprocessing import Preprocessing
 from pta.door.limits import USUAL_LIMITS, Limits
-from pta.errors import InvalidParameter, UnreadableSample, first_line, naming, shown
+from pta.errors import UnreadableSample, first_line, naming
+
+Made = TypeVar("Made")
 
 _USUAL_PASSES = 16  # a progressive JPEG has about ten scans
 _PASSES_IN_PYTHON = 256  # measured: 1.6 µs per pixel, where a JPEG takes 6 ns
@@ -29,8 +34,6 @@ def open_image(content: bytes, *, limits: Limits = USUAL_LIMITS, at_least: int |
     With `at_least`, a JPEG file will be decoded at ½, ¼ or ⅛ of its size where that leaves both sides at least so long:
     faster, and a slightly different picture.
     """
-    if at_least is not None and (type(at_least) is not int or at_least < 1):
-        raise InvalidParameter(f"at_least must be a whole number of pixels, not {shown(at_least)}")
     image, _ = open_counted(content, limits)
     if at_least is not None:
         with _in_words():
@@ -130,3 +133,43 @@ def _in_words() -> Iterator[None]:
         raise UnreadableSample(f"not an image that pta reads ({', '.join(FORMATS)})") from None
     except Exception as error:  # decoders of damaged files raise whatever they like
         raise UnreadableSample(f"it cannot be decoded: {first_line(error)}") from None
+
+
+class Room:
+    """So many pixels may be in work; who needs more waits until there is room.
+
+    A picture that is larger than the whole room is worked on alone.
+    """
+
+    def __init__(self, pixels: int) -> None:
+        self.pixels = self.free = pixels
+        self._changed = Condition()
+
+    @contextmanager
+    def of(self, pixels: int) -> Iterator[None]:
+        """Room for this number of pixels, once it is there and as long as the block lasts."""
+        taken = min(pixels, self.pixels)
+        with self._changed:
+            self._changed.wait_for(lambda: self.free >= taken)
+            self.free -= taken
+        try:
+            yield
+        finally:
+            with self._changed:
+                self.free += taken
+                self._changed.notify_all()
+
+
+ROOM = Room(89_478_485)
+"""For every picture of the process. A pixel takes up to 24 bytes while it is decoded, so this is at most 2 GiB."""
+
+
+def made_in_room(picture: Image.Image, preprocess: Preprocessing, make: Callable[[Image.Image], Made]) -> Made:
+    """What is made of an open picture, which is decoded and resized once there is room for it."""
+    (width, height), _ = preprocess.geometry(*picture.size)  # refuses what would be blown up too far
+    with ROOM.of(picture.width * picture.height + width * height):
+        load_image(picture)
+        try:
+            return make(picture)
+        except MemoryError:
+            raise UnreadableSample("it needs too much memory") from None

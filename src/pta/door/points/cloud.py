@@ -1,4 +1,4 @@
-"""A cloud: finite points, not all of them equal."""
+"""A cloud: finite points, not all of them equal, and how many there may be."""
 
 from typing import Any
 
@@ -7,11 +7,14 @@ import torch
 from numpy.typing import NDArray
 
 from pta.core.plain import plain_tensor
-from pta.door.points.shapes import FEWEST_POINTS, require_few, require_finite
 from pta.errors import InvalidSamples
 
 Cloud = NDArray[np.float32]
 """n×3: one row per point."""
+
+FEWEST_POINTS = 8  # of a cloud
+MOST_ROWS = 2**20
+"""Points of a cloud, corners and triangles of a mesh that are read."""
 
 
 def as_cloud(points: object, *, normalise: bool = False) -> Cloud:
@@ -45,3 +48,16 @@ def normalised(points: NDArray[Any]) -> NDArray[Any]:
     """
     centred = points - np.mean(points, axis=0)
     return centred / np.max(np.sqrt(np.sum(centred**2, axis=1)))
+
+
+def require_few(what: str, count: int) -> None:
+    """Refuse more points or faces than are read, before any work is done for them."""
+    if count > MOST_ROWS:
+        raise InvalidSamples(f"{count:,} {what} are too many; at most {MOST_ROWS:,} are read")
+
+
+def require_finite(what: str, rows: NDArray[np.float64]) -> None:
+    """Refuse rows that float32 cannot hold."""
+    usable = (np.abs(rows) <= np.finfo(np.float32).max).all(axis=1)  # NaN is not
+    if not usable.all():
+        raise InvalidSamples(f"{what} {int(usable.argmin())} is NaN, infinite or too large for float32")

@@ -1,8 +1,7 @@
 """The corruptions of ModelNet-C by name, and how many points each leaves or adds."""
 
-from numbers import Integral
-
-from pta.door.points.shapes import FEWEST_POINTS
+from pta.core.parameters import require_count
+from pta.door.points.cloud import FEWEST_POINTS
 from pta.errors import InvalidParameter, InvalidSamples, nearest, shown
 
 CORRUPTIONS = ("add_global", "add_local", "dropout_global", "dropout_local", "rotate", "scale", "jitter")
@@ -27,8 +26,7 @@ def corrupted_size(points: int, corruption: str, severity: int) -> int:
 
 
 def require_corruption(corruption: str, severity: int) -> None:
-    """Refuse what is no corruption or no severity."""
-    if not isinstance(corruption, str) or corruption not in CORRUPTIONS:
+    """Refuse what is not a corruption or not a severity."""
+    if corruption not in CORRUPTIONS:
         raise InvalidParameter(f"unknown corruption {shown(corruption)}; {nearest(corruption, CORRUPTIONS)}")
-    if not isinstance(severity, Integral) or isinstance(severity, bool) or severity not in SEVERITIES:
-        raise InvalidParameter(f"severity must be a whole number from 0 to {SEVERITIES[-1]}, not {shown(severity)}")
+    require_count("severity", severity, 0, SEVERITIES[-1])

@@ -1,4 +1,4 @@
-"""A surface of polygons, and points drawn from it uniformly by area."""
+"""A surface of polygons, points drawn from it uniformly by area, and the text files that hold one: OFF and OBJ."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,8 +7,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.door.points.shapes import require_few, require_finite
+from pta.door.points.cloud import require_few, require_finite
 from pta.errors import UnreadableSample
+
+_LARGEST_TEXT = 64 * 2**20
+_MOST_LINES = 2**22
+_LONGEST_LINE = 2**16
 
 
 @dataclass(frozen=True)
@@ -44,3 +48,56 @@ class Mesh:
         along, across = np.sqrt(rng.uniform(size=(count, 1))), rng.uniform(size=(count, 1))
         weights = 1 - along, along * (1 - across), along * across
         return sum(weight * corner[drawn] for weight, corner in zip(weights, (first, second, third), strict=True))
+
+
+def read_off(content: bytes) -> Mesh:
+    """The mesh of an OFF file; the counts may stand directly after the word OFF, as in ModelNet40."""
+    counts, *rest = lines_of(content.removeprefix(b"OFF")) or ["0 0"]
+    corners, faces = map(int, counts.split()[:2])
+    if min(corners, faces) < 0 or len(rest) < corners + faces:
+        raise UnreadableSample(f"{corners:,} corners and {faces:,} faces are announced, {len(rest):,} lines follow")
+    return Mesh.of(points_of(rest[:corners]), polygons_of(rest[corners : corners + faces]))
+
+
+def read_obj(lines: Sequence[str]) -> Mesh:
+    """The mesh of the lines of an OBJ file; materials, textures, normals and groups are passed over."""
+    corners: list[str] = []
+    polygons: list[list[int]] = []
+    for line in lines:
+        kind, *words = line.split()
+        if kind == "v":
+            corners.append(line[1:])
+        elif kind == "f":
+            numbers = [int(word.split("/")[0]) for word in words]  # corner/texture/normal
+            if 0 in numbers:
+                raise UnreadableSample("a face has corner 0; in OBJ the first is 1")
+            polygons.append([number - 1 if number > 0 else len(corners) + number for number in numbers])
+    return Mesh.of(points_of(corners), polygons)
+
+
+def lines_of(content: bytes) -> list[str]:
+    """The lines of a text that say something, without comments."""
+    if len(content) > _LARGEST_TEXT or content.count(b"\n") > _MOST_LINES:
+        limits = f"{_LARGEST_TEXT:,} bytes and {_MOST_LINES:,} lines"
+        raise UnreadableSample(f"it is text of more than {limits}; save it as binary ply or npy")
+    lines = [line.partition("#")[0].strip() for line in content.decode("utf-8-sig", "replace").split("\n")]
+    lines = [line for line in lines if line]
+    if any(len(line) > _LONGEST_LINE for line in lines):
+        raise UnreadableSample(f"a line has more than {_LONGEST_LINE:,} letters")
+    return lines
+
+
+def points_of(lines: Sequence[str], columns: Sequence[int] = (0, 1, 2)) -> NDArray[np.float64]:
+    """A point from each line, its coordinates in these columns."""
+    require_few("points", len(lines))
+    return np.loadtxt(lines, ndmin=2, usecols=columns, comments=None) if lines else np.empty((0, 3))
+
+
+def polygons_of(lines: Sequence[str], lead: int = 0) -> list[list[int]]:
+    """A polygon from each line: after `lead` other words, how many corners it has and their numbers."""
+    polygons = []
+    for size, *numbers in (line.split()[lead:] for line in lines):
+        if not 0 <= int(size) <= len(numbers):
+            raise UnreadableSample(f"a face should have {size} corners, its line has {len(numbers)}")
+        polygons.append([int(number) for number in numbers[: int(size)]])
+    return polygons

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.door.points.mesh import Mesh
-from pta.door.points.shapes import require_few
-from pta.door.points.text import lines_of, points_of, polygons_of
+from pta.door.points.cloud import require_few
+from pta.door.points.mesh import Mesh, lines_of, points_of, polygons_of
 from pta.errors import UnreadableSample, shown
 
 _LONGEST_HEADER = 2**16

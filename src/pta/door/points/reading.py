@@ -14,14 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.door.files import read_npy
-from pta.door.points.cloud import Cloud, as_cloud
-from pta.door.points.mesh import Mesh
-from pta.door.points.obj import read_obj
-from pta.door.points.off import read_off
+from pta.door.points.cloud import MOST_ROWS, Cloud, as_cloud
+from pta.door.points.mesh import Mesh, lines_of, points_of, read_obj, read_off
 from pta.door.points.ply import read_ply
-from pta.door.points.shapes import MOST_ROWS, require_some
-from pta.door.points.text import lines_of, points_of
-from pta.errors import InvalidParameter, PtaError, UnreadableSample, first_line, shown
+from pta.errors import PtaError, UnreadableSample, first_line
 
 _MESH_POINTS = 1024
 _LARGEST_ARRAY = MOST_ROWS * 3 * 8 + 2**14  # bytes, with its header
@@ -33,22 +29,15 @@ def read_cloud(content: bytes, name: str = "the cloud", *, points: int = _MESH_P
     >>> read_cloud(b"v 0 0 0\\nv 1 0 0\\nv 0 1 0\\nf 1 2 3", points=64).shape
     (64, 3)
     """
-    require_some("points", points)
-    if not isinstance(seed, int) or seed < 0:
-        raise InvalidParameter(f"seed must be a whole number from 0, not {shown(seed)}")
     with _in_words(name):
         if content.startswith(b"\x89HDF"):
             raise UnreadableSample("an .h5 file holds many clouds; pta extract and pta predict take it as a source")
         if content.startswith((b"\x93NUMPY", b"PK")):
-            return as_cloud(_npz(content) if content.startswith(b"PK") else _npy(content))
+            return as_cloud(_npz(content) if content.startswith(b"PK") else _array(BytesIO(content), len(content)))
         found = {b"ply": read_ply, b"OFF": read_off}.get(content[:3], _read_text)(content)
         if isinstance(found, Mesh):
             found = found.sample(points, seed)
         return as_cloud(found, normalise=True)
-
-
-def _npy(content: bytes) -> NDArray[Any]:
-    return _array(BytesIO(content), len(content))
 
 
 def _array(file: IO[bytes], size: int) -> NDArray[Any]:

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from pta.core.memory import require_memory
 from pta.door.files import existing_file, read_exactly, read_tensors, understanding
-from pta.door.weights.inert_pickle import Inert, read_pickle
-from pta.door.weights.stored_tensors import StoredTensor, state_dict_in
+from pta.door.weights.inert_pickle import Inert, StoredTensor, read_pickle, state_dict_in
 from pta.errors import UnreadableFile, naming, shown
 
 _ZIP, _PICKLE = b"PK\3\4", b"\x80"  # how files begin

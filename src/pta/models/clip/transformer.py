@@ -1,16 +1,17 @@
 """The transformer that CLIP's ViT and text tower share. Attributes are named as in OpenAI's state dicts."""
 
+from collections import OrderedDict
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu, linear, scaled_dot_product_attention
+from torch.nn.functional import linear, scaled_dot_product_attention
 
 from pta.core.towers import attention
 from pta.models.clip.state_dict import State, count_in, heads_of, shape_of
 
 
-class Attention(nn.Module):
+class ClipAttention(nn.Module):
     """Multi-head self-attention."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -22,60 +23,47 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, causal: bool) -> Tensor:
         """N×L×width to the same shape; if causal, nothing is seen of what comes later."""
-        return self._joined(scaled_dot_product_attention(*self._queries_keys_values(x), is_causal=causal))
+        return self._out(causal, *self._queries_keys_values(x))
 
     def first(self, x: Tensor) -> Tensor:
         """The first row of what `forward` gives, not causal, N×1×width, without asking for the others."""
-        width = x.shape[2]
-        (ask, tell), (ask_bias, tell_bias) = (w.tensor_split([width]) for w in (self.in_proj_weight, self.in_proj_bias))
-        (q,) = self._heads(linear(x[:, :1], ask, ask_bias))
-        k, v = self._heads(linear(x, tell, tell_bias))
-        return self._joined(scaled_dot_product_attention(q, k, v))
+        split = (x.shape[2],)
+        (ask, tell), (ask_bias, tell_bias) = (w.tensor_split(split) for w in (self.in_proj_weight, self.in_proj_bias))
+        (q,) = split_heads(linear(x[:, :1], ask, ask_bias), 1, self.heads)
+        k, v = split_heads(linear(x, tell, tell_bias), 2, self.heads)
+        return self._out(False, q, k, v)
 
     def with_probabilities(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The same as `forward`, not causal, and who attends to whom, N×heads×L×L."""
         mixed, probabilities = attention(*self._queries_keys_values(x))
         return self.out_proj(mixed), probabilities
 
-    def _queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = self._heads(linear(x, self.in_proj_weight, self.in_proj_bias))
-        return q, k, v
+    def _queries_keys_values(self, x: Tensor) -> Any:
+        return split_heads(linear(x, self.in_proj_weight, self.in_proj_bias), 3, self.heads)
 
-    def _heads(self, projected: Tensor) -> Tensor:
-        """N×L×(several·width) to several×N×heads×L×head_width."""
-        rows, length, wide = projected.shape
-        width = self.out_proj.in_features
-        heads = projected.view(rows, length, wide // width, self.heads, width // self.heads)
-        return heads.permute(2, 0, 3, 1, 4)
-
-    def _joined(self, mixed: Tensor) -> Tensor:
-        return self.out_proj(mixed.transpose(1, 2).flatten(2))
+    def _out(self, causal: bool, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return self.out_proj(join_heads(scaled_dot_product_attention(q, k, v, is_causal=causal)))
 
 
-class Mlp(nn.Module):
-    """Two layers with GELU, or with the cheaper x·sigmoid(1.702 x) that OpenAI trained with, between them."""
-
-    def __init__(self, width: int, hidden: int, quick_gelu: bool) -> None:
-        super().__init__()
-        self.quick_gelu = quick_gelu
-        self.c_fc = nn.Linear(width, hidden)
-        self.c_proj = nn.Linear(hidden, width)
+class QuickGelu(nn.Module):
+    """The cheaper activation that OpenAI trained with."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """N×L×width to the same shape."""
-        x = self.c_fc(x)
-        return self.c_proj(x * torch.sigmoid(1.702 * x) if self.quick_gelu else gelu(x))
+        """Any shape to the same."""
+        return x * torch.sigmoid(1.702 * x)
 
 
-class Block(nn.Module):
+class ClipBlock(nn.Module):
     """One pre-norm transformer block."""
 
     def __init__(self, width: int, heads: int, hidden: int, quick_gelu: bool) -> None:
         super().__init__()
         self.ln_1 = nn.LayerNorm(width)
-        self.attn = Attention(width, heads)
+        self.attn = ClipAttention(width, heads)
         self.ln_2 = nn.LayerNorm(width)
-        self.mlp = Mlp(width, hidden, quick_gelu)
+        activation = QuickGelu() if quick_gelu else nn.GELU()
+        layers = {"c_fc": nn.Linear(width, hidden), "activation": activation, "c_proj": nn.Linear(hidden, width)}
+        self.mlp = nn.Sequential(OrderedDict(layers))
 
     def forward(self, x: Tensor, causal: bool = False) -> Tensor:
         """N×L×width to the same shape."""
@@ -103,7 +91,7 @@ class Transformer(nn.Module):
         super().__init__()
         hidden, width = shape_of(state, f"{prefix}resblocks.0.mlp.c_fc.weight", 2)
         heads, depth = heads_of(width, head_width), count_in(state, f"{prefix}resblocks.")
-        self.resblocks = nn.ModuleList(Block(width, heads, hidden, quick_gelu) for _ in range(depth))
+        self.resblocks = nn.ModuleList(ClipBlock(width, heads, hidden, quick_gelu) for _ in range(depth))
 
     def forward(self, x: Tensor, *, causal: bool) -> Tensor:
         """N×L×width to the same shape."""
@@ -117,3 +105,13 @@ class Transformer(nn.Module):
         for block in blocks[:-1]:
             x = block(x)
         return blocks[-1].first(x)[:, 0]
+
+
+def split_heads(projected: Tensor, parts: int, heads: int) -> Any:
+    """N×L×(parts·width) to parts×N×heads×L×head_width, of which each part is a tensor."""
+    return torch.unflatten(projected, -1, (parts, heads, -1)).permute(2, 0, 3, 1, 4)
+
+
+def join_heads(mixed: Tensor) -> Tensor:
+    """N×heads×L×head_width to N×L×width."""
+    return mixed.transpose(1, 2).flatten(2)

@@ -1,15 +1,17 @@
 """PointBERT, the point tower of ULIP. Attributes are named as in ULIP's state dicts."""
 
+from collections import OrderedDict
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu, linear, scaled_dot_product_attention
+from torch.nn.functional import linear, scaled_dot_product_attention
 
 from pta.models.clip.state_dict import State, count_in, heads_of, shape_of
+from pta.models.clip.transformer import join_heads, split_heads
 
 _HEAD_WIDTH = 64
-_GROUPS_AT_ONCE = 4096  # bounds memory, changes no result
+_MOST_GROUPS = 4096  # bounds memory, changes no result
 
 
 class MiniPointNet(nn.Module):
@@ -26,7 +28,7 @@ class MiniPointNet(nn.Module):
 
     def forward(self, groups: Tensor) -> Tensor:
         """N×points×channels to N×width."""
-        return torch.cat([self._read(part) for part in torch.split(groups, _GROUPS_AT_ONCE)])
+        return torch.cat([self._read(part) for part in torch.split(groups, _MOST_GROUPS)])
 
     def _read(self, groups: Tensor) -> Tensor:
         weight, bias, last = _folded(self.first_conv)
@@ -54,7 +56,7 @@ def _folded(layers: nn.Sequential) -> tuple[Tensor, Tensor, Any]:
     return weight.to(dtype), bias.to(dtype), lambda x: linear(x, last.weight[..., 0], last.bias)
 
 
-class Attention(nn.Module):
+class PointAttention(nn.Module):
     """Multi-head self-attention whose queries, keys and values have no bias."""
 
     def __init__(self, width: int) -> None:
@@ -65,29 +67,18 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """N×L×width to the same shape."""
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        return self.proj(scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        return self.proj(join_heads(scaled_dot_product_attention(*split_heads(self.qkv(x), 3, self.heads))))
 
 
-class Mlp(nn.Module):
-    """Two layers with GELU between them."""
-
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__()
-        self.fc1, self.fc2 = nn.Linear(width, hidden), nn.Linear(hidden, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """N×L×width to the same shape."""
-        return self.fc2(gelu(self.fc1(x)))
-
-
-class Block(nn.Module):
+class PointBlock(nn.Module):
     """One pre-norm transformer block."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
-        self.norm1, self.attn = nn.LayerNorm(width), Attention(width)
-        self.norm2, self.mlp = nn.LayerNorm(width), Mlp(width, hidden)
+        self.norm1, self.attn = nn.LayerNorm(width), PointAttention(width)
+        self.norm2 = nn.LayerNorm(width)
+        layers = {"fc1": nn.Linear(width, hidden), "activation": nn.GELU(), "fc2": nn.Linear(hidden, width)}
+        self.mlp = nn.Sequential(OrderedDict(layers))
 
     def forward(self, x: Tensor) -> Tensor:
         """N×L×width to the same shape."""
@@ -101,7 +92,7 @@ class Blocks(nn.Module):
     def __init__(self, state: State, prefix: str, width: int) -> None:
         super().__init__()
         hidden, _ = shape_of(state, f"{prefix}0.mlp.fc1.weight", 2)
-        self.blocks = nn.ModuleList(Block(width, hidden) for _ in range(count_in(state, prefix)))
+        self.blocks = nn.ModuleList(PointBlock(width, hidden) for _ in range(count_in(state, prefix)))
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """N×L×width twice to the same shape."""

@@ -7,23 +7,22 @@ ULIP-2 by Point-Cache; Salesforce's own ULIP-2 is another model, which is refuse
 """
 
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from pta.door.points.farthest import Sampling, farthest_points
-from pta.door.points.neighbours import nearest_points
+from pta.door.points.groups import Sampling, farthest_points, nearest_points
 from pta.door.weights.weights import read_weights
-from pta.errors import UnavailableModel, UnreadableFile
+from pta.errors import UnavailableModel, UnreadableFile, naming
+from pta.models.clip.encoder import ClipText
 from pta.models.clip.state_dict import State, fill, shape_of
-from pta.models.clip.text import ClipText
-from pta.models.clouds.cloud_encoder import CloudEncoder
-from pta.models.clouds.k_means import k_means
+from pta.models.clouds.cloud_encoder import LOCAL_FEATURES, TokenCloudEncoder
 from pta.models.clouds.pointbert import PointBert
 
-GROUPS, GROUP_SIZE, LOCAL_FEATURES = 512, 32, 3
+GROUPS, GROUP_SIZE = 512, 32
 
 POINT_FILES = {"pointbert_ulip1.pt": "ULIP (PointBERT)", "pointbert_ulip2.pt": "ULIP-2 (PointBERT, SLIP texts)"}
 """The files that a folder may hold, with what they hold; the paper uses the first."""
@@ -43,7 +42,7 @@ _TEXT_WEIGHTS = (
 )
 
 
-class UlipEncoder(ClipText, CloudEncoder):
+class UlipEncoder(ClipText, TokenCloudEncoder):
     """A ULIP model made from its weights, copied in float32."""
 
     scale = 100.0  # as released, whatever the weight `logit_scale` is
@@ -64,31 +63,10 @@ class UlipEncoder(ClipText, CloudEncoder):
         fill(self, {name: one.to(_dtype_of(name), copy=True) for name, one in state.items()})
         self.eval().requires_grad_(False)
 
-    def features(self, clouds: Tensor) -> Tensor:
-        return self._whole(*self._tokens(clouds))
+    def _project(self, summary: Tensor, pooled: Tensor) -> Tensor:
+        return normalize(torch.cat([summary, pooled], dim=-1) @ self.pc_projection, dim=-1)
 
-    def patch_features(self, clouds: Tensor) -> Tensor:
-        """The local features of Point-Cache: centres of the group tokens, each behind the class token, projected."""
-        return self._local(*self._tokens(clouds))
-
-    def features_with_patches(self, clouds: Tensor) -> tuple[Tensor, Tensor]:
-        tokens = self._tokens(clouds)
-        return self._whole(*tokens), self._local(*tokens)
-
-    def patch_count(self) -> int:
-        return LOCAL_FEATURES
-
-    def _whole(self, token: Tensor, groups: Tensor) -> Tensor:
-        return self._project(token, groups.amax(dim=1))
-
-    def _local(self, token: Tensor, groups: Tensor) -> Tensor:
-        centres = k_means(groups, LOCAL_FEATURES)
-        return self._project(token[:, None].expand_as(centres), centres)
-
-    def _project(self, token: Tensor, groups: Tensor) -> Tensor:
-        return normalize(torch.cat([token, groups], dim=-1) @ self.pc_projection, dim=-1)
-
-    def _tokens(self, clouds: Tensor) -> tuple[Tensor, Tensor]:
+    def _tokens(self, clouds: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
         """Clouds N×n×3 to class tokens N×width and group tokens N×groups×width."""
         if self.sampling == "legacy":
             clouds = clouds.half()
@@ -101,7 +79,7 @@ class UlipEncoder(ClipText, CloudEncoder):
         near = nearest_points(clouds, centres, GROUP_SIZE)
         points = clouds.take_along_dim(near.flatten(1)[..., None], dim=1).reshape(*near.shape, 3)
         tokens = self.point_encoder((points - centres[:, :, None]).to(self.dtype), centres.to(self.dtype))
-        return tokens[:, 0], tokens[:, 1:]
+        return [(tokens[:, 0], tokens[:, 1:])]
 
 
 def _dtype_of(name: str) -> torch.dtype:
@@ -135,11 +113,9 @@ def load_ulip(place: str) -> UlipEncoder:
     if not texts.is_file():
         raise UnreadableFile(f"{points.parent} holds no {TEXT_FILE}, which reads ULIP's texts; put it there")
     state = _weights(points, _POINT_WEIGHTS) | _weights(texts, _TEXT_WEIGHTS)
-    try:
+    with naming(f"cannot load {points} and {TEXT_FILE} as a ULIP model"):
         architecture = POINT_FILES.get(points.name, points.stem)
         return UlipEncoder(state, architecture=architecture, sampling="deterministic" if stem == place else "legacy")
-    except UnavailableModel as error:
-        raise UnavailableModel(f"cannot load {points} and {TEXT_FILE} as a ULIP model: {error}") from None
 
 
 def _point_file(place: Path) -> Path:

@@ -12,11 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu, normalize
 
-from pta.door.points.neighbours import nearest_points
-from pta.models.clouds.cloud_encoder import CloudEncoder
-from pta.models.clouds.k_means import k_means
-from pta.models.packaged.byte_text import TextConfig
-from pta.models.packaged.packaged_encoder import PackagedEncoder
+from pta.door.points.groups import nearest_points
+from pta.models.clouds.cloud_encoder import TokenCloudEncoder
+from pta.models.packaged.packaged_encoder import PackagedEncoder, TextConfig
 
 POINT_TEMPLATES = (
     "a scan of one {}.",
@@ -25,8 +23,7 @@ POINT_TEMPLATES = (
 )
 """Prompts for the embedded model of clouds. None of them was used in its training or in any choice made there."""
 
-LOCAL_FEATURES = 3  # as ULIP has them
-_ON_CPU, _ON_GPU = 2, 64  # clouds at once; changes no result
+_ON_CPU, _ON_GPU = 2, 64  # clouds in a batch; changes no result
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,7 @@ class EmbeddedPointsConfig(TextConfig):
     """Every number that shapes the encoder; stored with the weights, so a file says how to read itself."""
 
     neighbours: int = 16
-    strides: tuple[int, ...] = (1, 2, 4)  # each layer takes every so many-th of the nearest points
+    strides: tuple[int, ...] = (1, 2, 4)  # each layer takes every n-th of the nearest points
     widths: tuple[int, ...] = (64, 64, 128)
     token_width: int = 320
     point_dropout: float = 0.3  # of what is pooled
@@ -91,7 +88,7 @@ def _rows(points: Tensor, numbers: Tensor) -> Tensor:
     return points.flatten(0, 1).index_select(0, numbers.flatten()).view(*numbers.shape, points.shape[-1])
 
 
-class EmbeddedPointsEncoder(PackagedEncoder, CloudEncoder):
+class EmbeddedPointsEncoder(PackagedEncoder, TokenCloudEncoder):
     """Clouds and texts to unit rows of one space."""
 
     kind = "embedded encoder of clouds"
@@ -116,32 +113,14 @@ class EmbeddedPointsEncoder(PackagedEncoder, CloudEncoder):
         if min(config.strides) < 1 or not 1 <= config.neighbours * max(config.strides) <= 1024:
             raise ValueError("a layer looks at 1 to 1024 of the nearest points")
 
-    def features(self, clouds: Tensor) -> Tensor:
-        return torch.cat([self._whole(tokens) for tokens in self._tokens(clouds)])
+    def _tokens(self, clouds: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """The means and the tokens of all clouds, of so few at a time that a cache can hold them."""
+        most = len(clouds) if self.training else _ON_CPU if clouds.device.type == "cpu" else _ON_GPU
+        return map(self._read, torch.split(clouds, most))
 
-    def patch_features(self, clouds: Tensor) -> Tensor:
-        """The local features of Point-Cache: centres of the tokens in the place of their maximum, projected."""
-        return torch.cat([self._local(tokens) for tokens in self._tokens(clouds)])
+    def _read(self, clouds: Tensor) -> tuple[Tensor, Tensor]:
+        tokens = self.points(clouds)
+        return tokens.mean(dim=1), tokens
 
-    def features_with_patches(self, clouds: Tensor) -> tuple[Tensor, Tensor]:
-        parts = [(self._whole(tokens), self._local(tokens)) for tokens in self._tokens(clouds)]
-        features, patches = zip(*parts, strict=True)
-        return torch.cat(features), torch.cat(patches)
-
-    def patch_count(self) -> int:
-        return LOCAL_FEATURES
-
-    def _tokens(self, clouds: Tensor) -> Iterator[Tensor]:
-        """The tokens of all clouds, of so few at once that a cache can hold them."""
-        at_once = len(clouds) if self.training else _ON_CPU if clouds.device.type == "cpu" else _ON_GPU
-        return map(self.points, torch.split(clouds, at_once))
-
-    def _whole(self, tokens: Tensor) -> Tensor:
-        return self._project(tokens.mean(dim=1), tokens.amax(dim=1))
-
-    def _local(self, tokens: Tensor) -> Tensor:
-        centres = k_means(tokens, LOCAL_FEATURES)
-        return self._project(tokens.mean(dim=1, keepdim=True).expand_as(centres), centres)
-
-    def _project(self, mean: Tensor, strongest: Tensor) -> Tensor:
-        return normalize(self.point_projection(self.dropout(torch.cat([mean, strongest], dim=-1))), dim=-1)
+    def _project(self, summary: Tensor, pooled: Tensor) -> Tensor:
+        return normalize(self.point_projection(self.dropout(torch.cat([summary, pooled], dim=-1))), dim=-1)

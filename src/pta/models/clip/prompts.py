@@ -1,23 +1,76 @@
-"""Prompts through a causal text tower, without computing anything twice or for nothing.
+"""The prompts of a prompt tower, as tokens and through a causal text tower.
 
-In a causal tower a token sees only what comes before it. Every class's prompt begins with the same start token and
-context, so their keys and values are computed once instead of once per class. The feature is read at the end token,
-so nothing after it is computed, and in the last block no other row. All layers but the attention take the tokens of
-many classes in one row, without padding.
+Every class's prompt begins with the same start token and context. In a causal tower a token sees only what comes before
+it, so nothing is computed twice or for nothing: keys and values of the beginning are computed once instead of once per
+class. The feature is read at the end token, so nothing after it is computed, and in the last block no other row. All
+layers but the attention take the tokens of many classes in one row, without padding.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from pta.models.clip.prompt_tokens import PromptTokens
+from pta.errors import InvalidParameter, naming
 
+Tokenize = Callable[[Sequence[str]], tuple[Tensor, Tensor]]
 Layer = Callable[[Tensor], Tensor]
 KeysValues = tuple[Tensor, Tensor]
 
-_TOKENS_AT_ONCE = 2**14  # bounds memory, changes no result
+_MOST_TOKENS = 2**14  # bounds memory, changes no result
+
+
+@dataclass(frozen=True)
+class PromptTokens:
+    """One prompt per class."""
+
+    ids: Tensor  # C×L
+    mask: Tensor  # C×L, False where a row is padded
+    lead: int  # how many tokens stand before the context: 1 if the tower has a start token, else 0
+    shared: int  # how many tokens every prompt begins with: the start token and the context
+
+    def of(self, classes: Tensor) -> "PromptTokens":
+        """The prompts of some of the classes, by their numbers; padded to the longest if all were."""
+        length = int(self.mask[classes].any(dim=0).sum()) if self.mask[:, -1].any() else None
+        return replace(self, ids=self.ids[classes, :length], mask=self.mask[classes, :length])
+
+
+def tokenize_prompts(tokenize: Tokenize, class_names: Sequence[str], start: str) -> PromptTokens:
+    """The tokens of "{start} {name}." for every class, underscores of a name replaced by spaces."""
+    start = start.strip()
+    (empty,), (empty_mask,) = tokenize([""])
+    lead = int(empty_mask.sum()) - 1  # what surrounds a text, less the end token
+    (beginning,) = _rows(*tokenize([start]))
+    beginning.pop()  # the end token
+    if len(beginning) <= lead:
+        raise InvalidParameter(f"start {start!r} has no tokens; give words such as 'a photo of a'")
+    ids, mask = _tokenize_named(tokenize, class_names, [f"{start} {name.replace('_', ' ')}." for name in class_names])
+    has_fixed_length = len(empty) == ids.shape[1]
+    for name, row in zip(class_names, _rows(ids, mask), strict=True):
+        if row[: len(beginning)] != beginning:
+            raise InvalidParameter(f"the prompt of class {name!r} does not begin with the tokens of {start!r}")
+        if has_fixed_length and len(row) == len(empty):  # such tokenizers cut what is too long without saying so
+            raise InvalidParameter(f"the prompt of class {name!r} fills all {len(row)} tokens of the tower; shorten it")
+        if len(row) == len(beginning) + 1:
+            raise InvalidParameter(f"the prompt of class {name!r} has no tokens after {start!r}; give another name")
+    return PromptTokens(ids, mask, lead, len(beginning))
+
+
+def _tokenize_named(tokenize: Tokenize, names: Sequence[str], prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """All prompts at once; if one is refused, with the name of its class."""
+    try:
+        return tokenize(prompts)
+    except InvalidParameter:
+        for name, prompt in zip(names, prompts, strict=True):
+            with naming(f"class {name!r}"):
+                tokenize([prompt])
+        raise
+
+
+def _rows(ids: Tensor, mask: Tensor) -> list[list[int]]:
+    """The ids of each row without its padding."""
+    return [row[:length] for row, length in zip(ids.tolist(), mask.sum(dim=1).tolist(), strict=True)]
 
 
 @dataclass(frozen=True)
@@ -67,7 +120,7 @@ class _Endings:
         self.ends = mask.sum(dim=1).cumsum(dim=0) - 1  # where the G end tokens are in the row
         self.positions = shared + mask.nonzero()[:, 1]  # T, in their prompts
         self._kept = mask.flatten().nonzero()[:, 0]
-        self._source = mask.flatten().cumsum(dim=0) - 1  # padding repeats the end token, which nobody sees there
+        self._source = mask.flatten().cumsum(dim=0) - 1  # padding repeats the end token, which is not seen there
 
     def padded(self, row: Tensor) -> Tensor:
         """B×T×… to B×G×s×…"""
@@ -92,11 +145,11 @@ class CausalPrompts:
             _Endings(ids[classes, : lengths[first]], mask[classes, : lengths[first]], self.shared)
             for first, classes in _groups(by_length, lengths)
         ]
-        self.contexts_at_once = max(1, _TOKENS_AT_ONCE // sum(lengths))
+        self.most_contexts = max(1, _MOST_TOKENS // sum(lengths))
 
     def __call__(self, contexts: Tensor) -> Tensor:
         """Contexts are in the tower's precision, on its device."""
-        beginnings = map(self._read_beginning, torch.split(contexts, self.contexts_at_once))
+        beginnings = map(self._read_beginning, torch.split(contexts, self.most_contexts))
         read = [torch.cat([self._read_endings(group, own) for group in self.groups], dim=1) for own in beginnings]
         return torch.cat(read)[:, self.place]
 
@@ -140,7 +193,7 @@ def _groups(by_length: Tensor, lengths: Sequence[int]) -> list[tuple[int, Tensor
     starts = [0]
     for number, length in enumerate(lengths):
         longest = lengths[starts[-1]]
-        if 2 * length < longest or (number - starts[-1] + 1) * longest > _TOKENS_AT_ONCE:
+        if 2 * length < longest or (number - starts[-1] + 1) * longest > _MOST_TOKENS:
             starts.append(number)
     return list(zip(starts, by_length.tensor_split(starts[1:]), strict=True))
 

@@ -1,13 +1,12 @@
-"""Farthest-point sampling: centres that cover a cloud, each the point farthest from those before it."""
+"""Groups of points: centres that cover a cloud, and the points nearest to each."""
 
+from functools import cache
+from importlib.util import find_spec
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
-
-from pta.door.points.shapes import require_batch, require_some
-from pta.errors import InvalidParameter, shown
 
 Sampling = Literal["deterministic", "legacy"]
 
@@ -27,10 +26,6 @@ def farthest_points(
     >>> farthest_points(torch.tensor([[[1.0, 0, 0], [2, 0, 0], [9, 0, 0], [4, 0, 0]]]), 3)
     tensor([[0, 2, 3]])
     """
-    require_batch("clouds", clouds)
-    require_some("count", count)
-    if sampling not in get_args(Sampling):
-        raise InvalidParameter(f"sampling must be {' or '.join(get_args(Sampling))}, not {shown(sampling)}")
     clouds = clouds.detach()
     if sampling == "legacy":
         start = torch.randint(clouds.shape[1], (len(clouds),), generator=generator).to(clouds.device)
@@ -53,3 +48,33 @@ def _spread(clouds: Tensor, count: int, start: Tensor, nearest: Tensor) -> Tenso
         torch.minimum(nearest, squares.sum(0), out=nearest)
         torch.argmax(nearest, dim=1, out=here)
     return centres.T.contiguous()
+
+
+def nearest_points(clouds: Tensor, centres: Tensor, count: int) -> Tensor:
+    """B×n×3 and B×g×3 to B×g×count numbers of the nearest points, unsorted; which of equally near ones is not said.
+
+    >>> nearest_points(torch.tensor([[[0.0, 0, 0], [1, 0, 0], [5, 0, 0]]]), torch.ones(1, 1, 3), 2).sort().values
+    tensor([[[0, 1]]])
+    """
+    clouds, centres = clouds.detach(), centres.detach()
+    if {clouds.dtype, centres.dtype} == {torch.float32} and clouds.device.type == "cpu" and _numba_is_installed():
+        from pta.door.points.numba_neighbours import nearest_by_numba
+
+        return nearest_by_numba(clouds, centres, count)
+    return nearest_by_product(clouds, centres, count)
+
+
+def nearest_by_product(clouds: Tensor, centres: Tensor, count: int) -> Tensor:
+    """The same, with distances computed as −2ab + a² + b² in the precision of the clouds, as released."""
+    return squared_distances(clouds, centres).topk(count, largest=False, sorted=False).indices
+
+
+def squared_distances(clouds: Tensor, centres: Tensor) -> Tensor:
+    """B×g×n squared distances, which rounding can make negative."""
+    distances = torch.bmm(centres, clouds.mT).mul_(-2)
+    return distances.add_(centres.square().sum(-1)[..., None]).add_(clouds.square().sum(-1)[:, None])
+
+
+@cache
+def _numba_is_installed() -> bool:
+    return find_spec("numba") is not None
