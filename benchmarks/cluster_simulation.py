@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
+from fill_tables import one
 from result_file import Row
-from shown.results import one
 
 IMAGES, GPUS, PER_SECOND = 10**9, 1000, 13_000
 GPUS_PER_MACHINE, CORES_PER_GPU = 8, 16

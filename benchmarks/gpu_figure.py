@@ -6,16 +6,15 @@ The axes are two measurements: speed with random weights, accuracy on stored fea
 """
 
 import argparse
-import csv
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+from fill_tables import ROOT, rows
 from matplotlib.axes import Axes
 from matplotlib.text import Annotation
 from matplotlib.ticker import LogLocator, StrMethodFormatter
 from matplotlib.transforms import Bbox
 
-ROOT = Path(__file__).parents[1]
 MODEL, CLASSES, DATASET = "ViT-B/16, random weights", "1000", "imagenet_train_7shot"
 PANELS = {"1": "one image at a time", "256": "batches of 256"}
 NAMES = {"onzeta": "OnZeta"}
@@ -39,10 +38,9 @@ mean and deviation (bars) over {orders} orders of the stream."""
 Rows = dict[str, dict[str, str]]
 
 
-def read(path: Path, **wanted: str) -> Rows:
-    """The rows that hold the wanted values, by method."""
-    with path.open(newline="") as file:
-        return {row["method"]: row for row in csv.DictReader(file) if wanted.items() <= row.items()}
+def read(name: str, **wanted: str) -> Rows:
+    """The rows of a table that hold the wanted values, by method."""
+    return {row["method"]: row for row in rows(name) if wanted.items() <= row.items()}
 
 
 def draw(ax: Axes, ours: Rows, naive: Rows, quality: Rows) -> None:
@@ -93,17 +91,16 @@ def put(text: Annotation, place: tuple[int, int]) -> Bbox:
 def main() -> None:
     """Read the tables, draw the figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results", help="folder of the tables")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images" / "speed.svg")
     arguments = parser.parse_args()
-    folder, setting = arguments.results, {"model": MODEL, "classes": CLASSES}
-    quality = read(folder / "real-features.csv", dataset=DATASET)
+    setting = {"model": MODEL, "classes": CLASSES}
+    quality = read("real-features", dataset=DATASET)
     plt.rcParams.update(STYLE)
     figure, panels = plt.subplots(1, 2, figsize=(11, 5.6), sharey=True, width_ratios=(3, 2))
     figure.subplots_adjust(left=0.06, right=0.99, top=0.94, bottom=0.22, wspace=0.04)
     for ax, (batch, title) in zip(panels, PANELS.items(), strict=True):
-        ours, naive = (read(folder / "gpu.csv", **setting, batch=batch, way=way) for way in ("ours", "naive"))
-        ours |= read(folder / "gpu-methods.csv", **setting, batch=batch)
+        ours, naive = (read("gpu", **setting, batch=batch, way=way) for way in ("ours", "naive"))
+        ours |= read("gpu-methods", **setting, batch=batch)
         draw(ax, ours, naive, quality)
         label(ax, ours, quality)
         ax.set_title(title)

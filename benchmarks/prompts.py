@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.nn.functional import normalize, pad
 
 from pta import Adapter, Samples, ZeroShotClassifier, create_adapter
-from pta.door.files import packaged_json
+from pta.data.catalogue import catalogue
 from pta.engines.caches.admission import EMPTY
 from pta.measure.provenance import hardware
 from pta.models import Encoder
@@ -136,9 +136,9 @@ def random_encoder(device: torch.device, small: bool) -> Encoder:
     return ClipEncoder(random_state("ViT", small=small), quick_gelu=True).ready(device)
 
 
-def imagenet_names(count: int) -> list[str]:
+def imagenet_names(count: int) -> Sequence[str]:
     """Names of ImageNet's classes, evenly spread."""
-    names = packaged_json("classnames.json")["imagenet"]
+    names = catalogue()["imagenet"].class_names
     return names[:: len(names) // count][:count]
 
 

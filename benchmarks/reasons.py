@@ -14,12 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from finding.table import runs
 from result_file import RESULTS, Row, write
 
-from pta import create_adapter
 from pta.data.features import FeatureFile, load_features
-from pta.data.orders import iid
-from pta.measure.stream_run import run_stream
 
 SEEDS = (1, 2, 3)
 FILES = ("caltech101_test_sub", "stanford_cars_val", "ucf101_test_sub_nounproxy")
@@ -29,11 +27,8 @@ EACH = 10  # samples of a class in the balanced part
 def gains(data: FeatureFile, method: str, parts: int = 1, **parameters: Any) -> str:
     """Points over zero-shot in each of so many consecutive parts of the stream."""
     found = []
-    for seed in SEEDS:
-        order = iid(len(data.samples), seed)
-        adapter = create_adapter(method, data.classifier, source=data.samples, **parameters)
-        run = run_stream(adapter, data.samples, data.labels, order)
-        gained = (run.predictions == run.labels) * 1.0 - (data.zero_shot_predictions == data.labels)[order]
+    for run in runs(data, method, parameters, SEEDS):
+        gained = (run.predictions == run.labels) * 1.0 - (data.zero_shot_predictions == data.labels)[run.order]
         found.append([100 * part.mean() for part in np.array_split(gained, parts)])
     return " ".join(f"{value:.2f}" for value in np.mean(found, axis=0))
 

@@ -21,6 +21,7 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.core.samples import Samples
 from pta.data.catalogue import catalogue
 from pta.data.features import FeatureFile
+from pta.measure.provenance import hardware
 from pta.measure.reproduce.declaration import load_experiment
 from pta.measure.reproduce.library import VIEWS, drawn_views
 from pta.measure.reproduce.speed import TimedMethod
@@ -94,7 +95,7 @@ def main() -> None:
     small = parser.parse_args().small
     if not small and not torch.cuda.is_available():
         parser.exit(1, "this needs a GPU that PyTorch can use\n")
-    machine = "a tiny model on a CPU" if small else f"{torch.cuda.get_device_name()}; torch {torch.__version__}"
+    machine = "a tiny model on a CPU" if small else hardware("cuda")
     found = rows("cpu" if small else "cuda", small)
     where = RESULTS / ("table4-small.csv" if small else "table4-gpu.csv")
     write(where, (row | {"model": "ViT-B/16, random weights", "hardware": machine} for row in found))

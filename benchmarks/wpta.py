@@ -29,6 +29,7 @@ from pta.engines.pta.numba_loops import advance_by_numba
 from pta.engines.whitened.layer import TextPrototypes
 from pta.measure.provenance import hardware
 from pta.measure.stream import Stream
+from pta.measure.stream_run import run_stream
 
 FILES = ("caltech101_test_sub", "stanford_cars_val", "ucf101_test_sub_nounproxy")
 SEEDS = (1, 2)
@@ -94,9 +95,8 @@ PARTS: dict[str, Callable[[ZeroShotClassifier], Adapter]] = {
 
 def accuracy(make: Callable[[ZeroShotClassifier], Adapter], data: FeatureFile, seed: int) -> float:
     """Of a stream in the order of a seed, in percent."""
-    adapter, order = make(data.classifier), torch.from_numpy(iid(len(data.samples), seed))
-    found = torch.cat([adapter.step(data.samples[rows]).argmax(dim=1) for rows in order.split(BATCH)])
-    return 100 * float((found == torch.as_tensor(data.labels)[order]).double().mean())
+    run = run_stream(make(data.classifier), data.samples, data.labels, iid(len(data.samples), seed), batch=BATCH)
+    return run.accuracy or 0.0
 
 
 def ablation(folder: Path) -> Iterator[Row]:

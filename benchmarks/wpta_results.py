@@ -19,28 +19,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from finding.table import feature_files
+from finding.table import STREAMS, feature_files, runs
 from numpy.typing import NDArray
 from result_file import RESULTS, Row, write
 
-from pta import create_adapter
 from pta.data.features import FeatureFile
 from pta.measure.compare import Resampling, bootstrap_means
 from pta.measure.provenance import hardware
 from pta.measure.reproduce.library import Library
 from pta.measure.reproduce.profile import load_profile
 from pta.measure.stream import Stream
-from pta.measure.stream_run import run_stream
 
 SEEDS, LARGE = (1, 2, 3), 5000  # a file of more samples has the first seed alone
 ALL_FILES = "all files"
-STREAMS = {
-    "iid": Stream(),
-    "dirichlet 0.1": Stream("dirichlet", gamma=0.1),
-    "dirichlet 0.01": Stream("dirichlet", gamma=0.01),
-    "dirichlet 0.001": Stream("dirichlet", gamma=0.001),
-    "separate": Stream("separate"),
-}
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "pta": ("pta", {}),  # first: the others are compared with it
     "clip": ("clip", {}),
@@ -66,11 +57,9 @@ Right = NDArray[np.float64]  # seeds × samples: whether an answer is right, or 
 
 def right(data: FeatureFile, stream: Stream, method: str, parameters: dict[str, Any]) -> Right:
     """The stream in the order of each seed."""
-    seeds, batch = SEEDS[:1] if len(data.samples) > LARGE else SEEDS, stream.usual_batch
+    seeds = SEEDS[:1] if len(data.samples) > LARGE else SEEDS
     found = np.empty((len(seeds), len(data.samples)))
-    for own, seed in zip(found, seeds, strict=True):
-        adapter = create_adapter(method, data.classifier, **parameters)
-        run = run_stream(adapter, data.samples, data.labels, stream.order(data, seed, batch), batch=batch)
+    for own, run in zip(found, runs(data, method, parameters, seeds, stream), strict=True):
         own[run.order] = run.correct
     return found
 

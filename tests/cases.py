@@ -228,16 +228,6 @@ CASES = {
     ),
     "zero": Case({"keep": [0.3, 0.0, 0.5, 1.0], "temperature": ["zero", "float16"]}, views=(1, 4, 20), tolerance=1e-5),
 }
-AVERAGED = [
-    "adapt",
-    "boostadapter",
-    "dota",
-    "freetta",
-    "oga",
-    "point-cache",
-    "sca",
-    "tda",
-]  # which look at the views of a mean
 
 
 def other_values() -> list[tuple[str, dict[str, Any]]]:

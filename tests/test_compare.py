@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import tables
 import torch
+from fill_tables import rows
 from hypothesis import given
 from hypothesis import strategies as st
-from shown.results import rows
 
 from pta.data.features import load_features
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile

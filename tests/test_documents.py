@@ -6,15 +6,19 @@ import re
 import runpy
 
 import pytest
-from fill_tables import MARKED, PAGES, ROOT, filled
+from fill_tables import FOLDERS, MARKED, PAGES, ROOT, filled, one, rows
 from result_file import write
-from shown import methods
-from shown.results import FOLDERS, one, rows
 
 RESULTS, REPRODUCED = FOLDERS
 TABLE = re.compile(r"^(?:\|.*\n)+", flags=re.MULTILINE)
 MEASURED = re.compile(r"\| *\**[−+-]?\d[\d,]*(?:\.\d|\d *\|)")  # a cell with decimals, or a number of several digits
 VERSION = re.compile(r"\d+\.\d+\.\d+\+[0-9a-f]{12}(, commit [0-9a-f]{7})?")
+
+
+def shown(page, mark):
+    """What a page shows at the mark that begins so."""
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    return next(found[4] for found in MARKED.finditer(text) if found[3].startswith(mark))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -32,18 +36,50 @@ def test_a_table_of_numbers_is_made_from_results(page):
 
 def test_calibration_errors_keep_the_digits_of_the_results():
     """A number that was rounded to two digits is not rounded again to one: 13.253 would become 13.25, then 13.2."""
-    for table, file, columns in (
-        (methods.matched(), "prior", ("fixed_error", "matched_error")),
-        (methods.calibration(), "calibration", ("accuracy", "raw_calibration_error", "calibration_error")),
+    for mark, file, columns in (
+        ("prior prior=none by=method,stream", "prior", ("fixed_error", "matched_error")),
+        ("calibration by=method", "calibration", ("accuracy", "raw_calibration_error", "calibration_error")),
     ):
         held = {float(row[column]) for row in rows(file) for column in columns}
-        assert {float(number) for _, *cells in table[1:] for number in re.findall(r"\d+\.\d+", " ".join(cells))} <= held
+        assert {float(number) for number in re.findall(r"\d+\.\d+", shown("methods", mark))} <= held
 
 
 def test_swapped_rows_and_changed_digits_are_put_right():
     text = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
-    _, _, *rows = TABLE.findall(text)[0].splitlines(keepends=True)
-    assert filled(text.replace("".join(rows), "".join(reversed(rows))).replace("94.17", "94.71")) == text
+    _, _, *lines = TABLE.findall(shown("findings", "findings-switches"))[0].splitlines(keepends=True)
+    changed = text.replace("".join(lines), "".join(reversed(lines))).replace("94.17", "94.71")
+    assert changed != text
+    assert filled(changed) == text
+
+
+@pytest.mark.parametrize(
+    ("mark", "said"),
+    [
+        ("findings-switches by=setting\n| {accuracy} |\nreleased", "one value is needed"),
+        ("findings-switches by=setting\n| {accuracy[dataset=cars]} |\nreleased", "empty"),
+        ("findings-switches by=setting\n| {acuracy[dataset=caltech*]} |\nreleased", "empty"),
+        ("findings-switches by=setting\n| {accuracy[dataset=caltech*]} |\nrelased", "no row"),
+    ],
+)
+def test_a_mark_that_finds_several_values_or_none_is_an_error(mark, said):
+    name, lines = mark.split("\n", 1)
+    with pytest.raises(ValueError, match=said):
+        filled(f"<!-- table: {name}\n| accuracy |\n{lines}\n-->\n<!-- end -->")
+
+
+def test_clouds_without_a_gain_are_all_in_their_table():
+    tables = ("table12", "table13", "table3", "table14", "table15")
+    sections = {"ModelNet-C": "procedural", "Furniture (ours)": "furniture"}
+    named = {
+        f"| {source}, severity {severity} | {row['dataset']} |"
+        for severity, table in enumerate(tables)
+        for row in rows(table)
+        if row["row"] == "ULIP" and row["metric"] == "accuracy" and (source := sections.get(row["section"]))
+        for pta in [one(table, row="PTA", **{key: row[key] for key in ("section", "dataset", "metric")})]
+        if float(pta["ours"]) <= float(row["ours"])
+    }
+    lines = shown("findings", " ".join(tables)).splitlines()[3:]
+    assert {re.match(r"(\|[^|]*){2}\|", line)[0] for line in lines} == named
 
 
 def test_every_result_is_on_some_page_and_says_which_code_made_it():

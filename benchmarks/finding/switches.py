@@ -5,10 +5,7 @@ from pathlib import Path
 
 from result_file import Row
 
-from finding.table import feature_files, mean
-from pta import PTA
-from pta.data.orders import iid
-from pta.measure.stream_run import run_stream
+from finding.table import feature_files, mean, runs
 
 SEEDS = (1, 2, 3)
 SETTINGS: dict[str, dict[str, object]] = {
@@ -36,12 +33,9 @@ SETTINGS: dict[str, dict[str, object]] = {
 def measure(folder: Path) -> Iterator[Row]:
     """Every setting, over i.i.d. orders, beside zero-shot."""
     for data in feature_files(folder):
-        orders = [iid(len(data.samples), seed) for seed in SEEDS]
         found = {"zero-shot": [data.zero_shot_accuracy or 0.0] * len(SEEDS)}
         for name, parameters in SETTINGS.items():
-            adapters = (PTA(data.classifier, **parameters) for _ in SEEDS)
-            runs = (run_stream(a, data.samples, data.labels, o) for a, o in zip(adapters, orders, strict=True))
-            found[name] = [run.accuracy or 0.0 for run in runs]
+            found[name] = [run.accuracy or 0.0 for run in runs(data, "pta", parameters, SEEDS)]
         for name, accuracies in found.items():
             seeds = {f"seed_{seed}": f"{value:.2f}" for seed, value in zip(SEEDS, accuracies, strict=True)}
             yield {"dataset": data.name, "setting": name, "accuracy": mean(accuracies), **seeds}

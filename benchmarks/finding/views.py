@@ -12,15 +12,13 @@ import torch
 from PIL import Image
 from result_file import Row
 
-from finding.table import mean
-from pta import PTA, Samples
+from finding.table import mean, runs
+from pta import Samples
 from pta.data.fashion import load_fashion_test
 from pta.data.features import FeatureFile
-from pta.data.orders import iid
 from pta.data.prompts import build_classifier
 from pta.data.shifts.images import apply_shift
 from pta.data.views import confident_mean, make_views
-from pta.measure.stream_run import run_stream
 from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
 
 SHIFTS, SEVERITY, SHIFT_SEED = ("gaussian_noise", "blur", "rotate"), 3, 1
@@ -39,14 +37,13 @@ def measure(folder: Path) -> Iterator[Row]:
             plain = FeatureFile(shift, Samples.of(samples.features), classifier, labels)
             viewed = replace(plain, samples=confident_mean(samples, classifier))
             for name, data in (("plain", plain), (f"{VIEWS} views", viewed)):
-                runs = [run_stream(PTA(classifier), data.samples, labels, iid(IMAGES, seed)) for seed in SEEDS]
                 yield {
                     "shift": shift,
                     "severity": SEVERITY,
                     "prompts": prompts,
                     "image": name,
                     "zero_shot": f"{data.zero_shot_accuracy:.2f}",
-                    "pta": mean(run.accuracy for run in runs),
+                    "pta": mean(run.accuracy for run in runs(data, "pta", {}, SEEDS)),
                 }
 
 
