@@ -20,7 +20,7 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
-from pta.cli.class_list import read_classes
+from pta.cli.before_loading import read_classes
 from pta.cli.messages import say
 from pta.cli.output import _Description, plain
 from pta.data.open import open_samples
@@ -32,9 +32,8 @@ from pta.evaluation.record_files import read_contenders
 from pta.evaluation.result_store import ResultStore, result_key
 from pta.models import EmbeddedEncoder
 from pta.reproduction.declaration import load_experiment, parse_experiment
-from pta.run.answers import Answers
-from pta.run.rows.row_file import RowFile
-from pta.run.rows.rows import CsvRows, JsonLines, path_as_written
+from pta.run.classifier import Answers
+from pta.run.row_file import CsvRows, JsonLines, RowFile, path_as_written
 
 ENCODER, PETS = EmbeddedEncoder.load(), ["cat", "dog"]
 

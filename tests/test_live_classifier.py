@@ -18,12 +18,11 @@ from pta.errors import InvalidClassifier, InvalidParameter, PtaError, StateMisma
 from pta.methods import create_adapter
 from pta.models import EmbeddedEncoder
 from pta.models.clip.encoder import ClipEncoder
-from pta.run.answers import answers_from
+from pta.run.classifier import answers_from
 from pta.run.predict import predict_stream
 from pta.run.reading import Reading
-from pta.run.rows.row_file import RowFile
-from pta.run.rows.saved_stream import SavedStream
-from pta.run.rows.stream_progress import Progress
+from pta.run.row_file import RowFile
+from pta.run.saved_stream import Progress, SavedStream
 
 NO_BLOCKS = r"image tower of .* cannot be run block by block"
 

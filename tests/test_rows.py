@@ -10,10 +10,9 @@ import torch
 
 from pta.door.safe_text import csv_cell, to_json
 from pta.errors import UnreadableFile
-from pta.run.answers import Answers, answers_from
-from pta.run.rows.row_file import RowFile
-from pta.run.rows.row_thread import RowThread
-from pta.run.rows.rows import CsvRows, JsonLines, columns
+from pta.run.classifier import Answers, answers_from
+from pta.run.row_file import CsvRows, JsonLines, RowFile, columns
+from pta.run.saved_stream import RowThread
 
 NAMES = ("cat", "=dog", 'a "quoted", name', "caf\udce9", "中文\u202e", "cat")
 PATHS = ["a.jpg", "-1.jpg", 'q"x,y.jpg', "caf\udce9/\x1b.jpg", "中.jpg", "7"]

@@ -64,12 +64,12 @@ _REASONS = {
     ),
     "through predict_stream, extract and their commands": (
         "pta.run.extract:stored "
-        "pta.run.encoding pta.run.feed.batches pta.run.shards pta.run.rows.stream_progress "
-        "pta.run.decoding pta.run.feed.stages pta.run.gpu.encoder_program pta.run.feed.workers "
+        "pta.run.encoding pta.run.feed.batches pta.run.shards pta.run.saved_stream "
+        "pta.run.reading pta.run.gpu.encoder_program pta.run.feed.workers "
         "pta.run.classifier:Classifier.answers pta.run.classifier:crops "
         "pta.run.classifier:require_probabilities "
         "pta.run.verify:matching_references pta.run.verify:require_datasets "
-        "pta.run.verify:verify pta.run.rows.rows:path_as_written pta.run.rows.rows:columns "
+        "pta.run.verify:verify pta.run.row_file:path_as_written pta.run.row_file:columns "
         "pta.run.extract:require_modality"
     ),
     "through dirichlet, poisoned and batches": (
@@ -82,7 +82,7 @@ _REASONS = {
     ),
     "through load_experiments, place and the command": "pta.reproduction",
     "through every reader, writer and message": (
-        "pta.door.files pta.door.folders pta.door.claims pta.door.locks pta.core.plain pta.door.plain_files pta.door.safe_text pta.cli"
+        "pta.door.files pta.door.plain_files pta.door.locks pta.core.plain pta.door.safe_text pta.cli"
     ),
     "takes nothing of a user's": (
         "pta.evaluation.machine pta.core.memory pta.evaluation.version pta.evaluation.html_page pta.evaluation.drawing "

@@ -35,10 +35,10 @@ from pta.evaluation.stream import Stream
 from pta.evaluation.sweep import Grid, sweep, sweep_csv
 from pta.methods import adapter_class, register, registry
 from pta.models import load_encoder
-from pta.run.answers import answers_from
+from pta.run.classifier import answers_from
 from pta.run.predict import predict_stream
 from pta.run.reading import Reading
-from pta.run.rows.rows import CsvRows, JsonLines
+from pta.run.row_file import CsvRows, JsonLines
 
 _PICTURE = Image.fromarray(valid.PICTURE)
 

@@ -14,7 +14,7 @@ from pta.cli.messages import say
 from pta.cli.options import open_features
 from pta.cli.output import progress, require_folder_place, require_place, write_json
 from pta.core.modality import IMAGES
-from pta.door.folders import make_folder
+from pta.door.plain_files import make_folder
 from pta.errors import InvalidParameter
 from pta.evaluation.result_store import ResultStore
 from pta.models import DEFAULT_MODEL, find_device
@@ -26,7 +26,7 @@ from pta.reproduction.profile import profile_with
 from pta.reproduction.reproduce import list_experiments
 from pta.reproduction.reproduce import reproduce as reproduce_plans
 from pta.reproduction.table_files import write_results
-from pta.run.decoding import require_decoder
+from pta.run.reading import require_decoder
 
 
 def reproduce(

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from pta.cli import options
-from pta.cli.before_loading import NamedModel, Texts
-from pta.cli.class_list import read_classes
+from pta.cli.before_loading import ClassTexts, NamedModel, read_classes
 from pta.cli.messages import say, warn, writing_stdout
 from pta.cli.method_choice import parameters_of
 from pta.cli.output import require_folder_place
@@ -113,7 +112,7 @@ def serve(
     else:
         names = read_classes(classes)
         loadable = NamedModel(model, device, dtype)
-        texts = Texts.read(names, templates, descriptions, loadable.modality.prompts)
+        texts = ClassTexts.read(names, templates, descriptions, loadable.modality.prompts)
         served = Served(texts.classifier(loadable.encoder), encoder=loadable.encoder, **own)
     settings = ServiceSettings(
         name=name,

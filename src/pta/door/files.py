@@ -24,8 +24,8 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from pta.core.memory import require_memory
-from pta.door.folders import sync_folder
 from pta.door.limits import USUAL_LIMITS
+from pta.door.plain_files import sync_folder
 from pta.errors import PtaError, UnreadableFile, UnreadableSample, first_line, reason, shown
 
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.[0-9a-f]{8}")  # beside the file that the name stands for

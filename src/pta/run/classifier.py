@@ -1,26 +1,147 @@
-"""Classifier: a model, a list of classes and a method, for a stream of samples."""
+"""Classifier: a model, a list of classes and a method, for a stream of samples, and its answers."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, get_args, overload
 
 import torch
 from torch import Tensor
 
-from pta.core.parameters import require_count, require_number, require_switch, require_texts
+from pta.core.parameters import require_choice, require_count, require_number, require_switch, require_texts
 from pta.core.plain import plain_list
 from pta.core.samples import Samples
 from pta.data.prompts import build_classifier, default_cache, load_templates
 from pta.door.files import as_path
 from pta.door.limits import USUAL_LIMITS, Limits
+from pta.engines.zero_shot import entropy_of
 from pta.errors import InvalidParameter, nearest, shown
 from pta.methods import Adapter, create_adapter, load_adapter
 from pta.models import Encoder, load_encoder
-from pta.run.answers import Answer, Answers, answers_from
-from pta.run.decoding import Decoding, open_decoding
 from pta.run.encoding import encode_prepared, samples_of
 from pta.run.gpu.encoder_program import EncoderProgram
-from pta.run.reading import Decode, Reading, Views
+from pta.run.gpu.transfers import Download
+from pta.run.reading import Decode, Decoding, Reading, Views, open_decoding
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The prediction for one sample: class and probability, after adaptation and zero-shot."""
+
+    label: str
+    probability: float
+    zero_shot_label: str
+    zero_shot_probability: float
+    entropy: float  # of the probabilities after adaptation, in nats; 0 is certain
+    top: tuple[tuple[str, float], ...]  # the most probable classes, best first, with their probabilities
+    rejected: bool = False  # the probability is below `reject_below`: the sample may belong to none of the classes
+
+    @property
+    def changed(self) -> bool:
+        """Whether adaptation changed the label."""
+        return self.label != self.zero_shot_label
+
+
+class Answers(Sequence[Answer]):
+    """The answers for B samples. They may still be on their way from a GPU; reading one waits for them.
+
+    Args:
+        numbers: B×(2·k + 3), float64: the k best classes, their probabilities, the zero-shot class, its probability,
+            the entropy.
+        reject_below: answers with a lower probability are rejected; None to reject none.
+    """
+
+    def __init__(self, numbers: Tensor, class_names: Sequence[str], reject_below: float | None = None) -> None:
+        self._count, self._top = len(numbers), (numbers.shape[1] - 3) // 2
+        self._download = Download(numbers)
+        self._class_names, self._reject_below = class_names, reject_below
+
+    @property
+    def arrived(self) -> bool:
+        """Whether they can be read without waiting."""
+        return self._download.arrived
+
+    @cached_property
+    def _columns(self) -> list[list[float]]:
+        return self._download.wait().T.tolist()
+
+    @cached_property
+    def labels(self) -> list[list[str]]:
+        """The names of the best classes, of the second best and so on, B each."""
+        return [self._names(column) for column in self._columns[: self._top]]
+
+    @property
+    def probabilities(self) -> list[list[float]]:
+        """Their probabilities, B each."""
+        return self._columns[self._top : 2 * self._top]
+
+    @cached_property
+    def zero_shot_labels(self) -> list[str]:
+        """The zero-shot labels."""
+        return self._names(self._columns[-3])
+
+    @property
+    def zero_shot_probabilities(self) -> list[float]:
+        """The zero-shot probabilities of these labels."""
+        return self._columns[-2]
+
+    @property
+    def entropies(self) -> list[float]:
+        """The entropy of the probabilities after adaptation, in nats."""
+        return self._columns[-1]
+
+    @cached_property
+    def rejected(self) -> list[bool] | None:
+        """Whether each answer is below `reject_below`; None without that limit."""
+        least = self._reject_below
+        return None if least is None else [probability < least for probability in self.probabilities[0]]
+
+    @property
+    def changed(self) -> int:
+        """How many answers adaptation changed."""
+        return sum(map(str.__ne__, self.labels[0], self.zero_shot_labels))
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, row: int) -> Answer: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> list[Answer]: ...
+
+    def __getitem__(self, row: int | slice) -> Answer | list[Answer]:
+        if isinstance(row, slice):
+            return [self[number] for number in range(*row.indices(len(self)))]
+        ranked = tuple((names[row], values[row]) for names, values in zip(self.labels, self.probabilities, strict=True))
+        zero_shot = (self.zero_shot_labels[row], self.zero_shot_probabilities[row])
+        rejected = self.rejected is not None and self.rejected[row]
+        return Answer(*ranked[0], *zero_shot, self.entropies[row], ranked, rejected)
+
+    def _names(self, column: list[float]) -> list[str]:
+        return [self._class_names[int(number)] for number in column]
+
+
+def answers_from(
+    logits: Tensor,
+    probabilities: Tensor,
+    zero_shot: Tensor,
+    class_names: Sequence[str],
+    top: int = 1,
+    reject_below: float | None = None,
+) -> Answers:
+    """One answer per row of the adapted logits, their probabilities and the zero-shot logits, all B×C.
+
+    Logits rank the classes, so that probabilities that round to the same number change no label. All is computed on
+    the device of the logits, and copied to the host once.
+    """
+    best = logits.topk(min(top, len(class_names)), dim=1).indices
+    alone = zero_shot.double().softmax(dim=1).max(dim=1)
+    columns = (alone.indices, alone.values, entropy_of(probabilities))
+    parts = (best, probabilities.gather(1, best), *(column[:, None] for column in columns))
+    return Answers(torch.cat([part.double() for part in parts], dim=1), class_names, reject_below)
+
 
 MOST_ANSWERS = 2**20
 
@@ -83,7 +204,8 @@ class Classifier:
         self.classifier = build_classifier(self.encoder, classes, prompts, descriptions=descriptions, cache=folder)
         require_probabilities(raw_probability, reject_below)
         self.raw_probability, self.reject_below = raw_probability, reject_below
-        self.views, self._usual = crops(views), Reading(limits=limits, decode=decode)
+        require_choice("decode", decode, get_args(Decode))
+        self.views, self._limits, self._decode = crops(views), limits, decode
         self._optimise = require_switch("compiled", compiled)
         self._programs: dict[int, EncoderProgram] = {}
         self._decodings: dict[Reading, Decoding] = {}
@@ -123,7 +245,7 @@ class Classifier:
         """
         require_count("top", top, 1, MOST_ANSWERS)
         require_switch("learn", learn)
-        return [] if _is_empty(samples) else list(self.answers(samples, learn=learn, top=top))
+        return list(self.answers(samples, learn=learn, top=top))
 
     def answers(self, samples: Samples | Tensor, *, learn: bool, top: int) -> Answers:
         """The same as columns, for at least one sample; on a GPU they may still be computed."""
@@ -146,10 +268,9 @@ class Classifier:
         """Load a saved state, with the method and parameters it was saved with."""
         self.adapter = self._checked(load_adapter(path, self.classifier, model=self.encoder))
 
-    def reading(self, reading: Reading, adapter: Adapter | None = None) -> Reading:
-        """How to read samples so that the method, or another adapter's, gets what it needs."""
-        adapter = adapter or self.adapter
-        return reading.for_needs(adapter.needs_with(adapter.parameters), self.views)
+    def reading(self, reading: Reading) -> Reading:
+        """How to read samples so that the method gets what it needs."""
+        return reading.for_needs(self.adapter.needs_with(self.adapter.parameters), self.views)
 
     def _numbers_of(self, names: Sequence[str]) -> list[int]:
         wanted = require_texts("classes", names)
@@ -164,20 +285,23 @@ class Classifier:
             raise InvalidParameter(
                 f"{adapter.name} with these parameters needs the whole stream before it predicts; use pta eval"
             )
-        reading = self.reading(Reading(), adapter)
-        self.encoder.preparer(views=reading.views)
-        counts = {"views": reading.views.count} if reading.views else {}
-        counts |= {"patches": self.encoder.patch_count()} if reading.patches else {}
+        needs = adapter.needs_with(adapter.parameters)
+        counts = {}
+        if "views" in needs:
+            self.encoder.preparer(views=self.views)
+            counts["views"] = self.views.count
+        if "patches" in needs:
+            counts["patches"] = self.encoder.patch_count()
         if counts:
             one = torch.eye(1, self.encoder.dim)
             some = {name: one.expand(1, count, -1) for name, count in counts.items()}
             adapter.require(Samples(one, **some))  # fails early if something is missing
-        takes_batches = adapter.at_once != 1 and adapter.needs_with(adapter.parameters) == {"features"}
+        takes_batches = adapter.at_once != 1 and needs == {"features"}
         # One sample at a time, launching kernels would take longer than the host needs.
         return adapter.to(self.encoder.device) if takes_batches and self.encoder.device.type == "cuda" else adapter
 
     def _encoded(self, given: Sequence[object]) -> Samples:
-        reading = self.reading(self._usual)
+        reading = self.reading(Reading(limits=self._limits, decode=self._decode))
         decoding = self._decoding(reading)
         names = ["the sample"] if len(given) == 1 else [f"sample {number}" for number in range(len(given))]
         prepared = (decoding.prepare(one, name, n) for n, (one, name) in enumerate(zip(given, names, strict=True)))
@@ -250,10 +374,3 @@ def require_probabilities(raw_probability: object, reject_below: object) -> None
         require_number("reject_below", reject_below, 0.0, 1.0)
     if require_switch("raw_probability", raw_probability) and reject_below is not None:
         raise InvalidParameter("reject_below needs calibrated probabilities; leave out raw_probability")
-
-
-def _is_empty(samples: object) -> bool:
-    try:
-        return len(samples) == 0  # type: ignore[arg-type]
-    except Exception:  # what has no length is no batch, and refused as such
-        return False

@@ -18,12 +18,10 @@ from pta.door.images.batch_decoder import Prepared as Picture
 from pta.errors import InvalidSamples, PtaError, UnreadableSample, naming
 from pta.models import Encoder, ImageEncoder
 from pta.models.encoder import Prepare, Raw, by_shape
-from pta.run.decoding import PILLOW, Decoding, open_decoding
-from pta.run.feed.batches import Prepared, default_workers, prepare_in_batches
-from pta.run.feed.stages import in_stages
-from pta.run.gpu.downloads import Download
+from pta.run.feed.batches import Prepared, default_workers, in_stages, prepare_in_batches
 from pta.run.gpu.encoder_program import EncoderProgram
-from pta.run.reading import Reading
+from pta.run.gpu.transfers import Download
+from pta.run.reading import PILLOW, Decoding, Reading, open_decoding
 
 OnError = Literal["stop", "skip"]
 
@@ -71,7 +69,10 @@ def encode_files(
     encoder = program.encoder
     decoding = decoding or open_decoding(encoder, reading)
     prepare = _PrepareFile(decoding.prepare, encoder.preparer(limits=reading.limits), reading)
-    processes = reading.processes and isinstance(encoder, ImageEncoder)
+    processes = reading.processes
+    if processes is None:
+        processes = encoder.device.type == "cuda" and program.expects_many
+    processes = processes and isinstance(encoder, ImageEncoder)
     workers = reading.workers or default_workers(processes and decoding.name == PILLOW)
     size = reading.samples_at_once
     first = max(1, size // _FIRST_SHARE) if quick_start else 0

@@ -23,14 +23,13 @@ from pta.core.modality import Modality
 from pta.core.parameters import require_choice, require_count, require_mapping
 from pta.data.features import STORED_AS, read_about
 from pta.data.sample_set import SampleSet
-from pta.door.claims import sole_writer
 from pta.door.files import as_path, join_tensors, require_writable
+from pta.door.locks import sole_writer
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, UnreadableSample
 from pta.models import Encoder
-from pta.run.decoding import PILLOW, Decoding, open_decoding
 from pta.run.encoding import OnError, encode_files, unless_skipped
 from pta.run.gpu.encoder_program import COMPILED_FROM, EncoderProgram, can_be_compiled
-from pta.run.reading import Reading
+from pta.run.reading import PILLOW, Decoding, Reading, open_decoding
 from pta.run.shards import Shards, discard_shards, open_shards
 
 _MEANS = ("decoder", "compiled")  # inputs that the user can change with an option

@@ -11,12 +11,10 @@ import torch
 from pta.core.parameters import require_choice, require_count
 from pta.data.sample_set import SampleReference
 from pta.errors import PtaError
-from pta.run.answers import Answers
-from pta.run.classifier import MOST_ANSWERS, Classifier
-from pta.run.decoding import Decoding
+from pta.run.classifier import MOST_ANSWERS, Answers, Classifier
 from pta.run.encoding import Encoded, OnError, encode_files, samples_of
 from pta.run.gpu.encoder_program import EncoderProgram
-from pta.run.reading import Reading
+from pta.run.reading import Decoding, Reading
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pta.door.folders import sync_folder
-from pta.door.plain_files import database_files, require_no_link, require_plain_database, require_plain_file
+from pta.door.plain_files import (
+    database_files,
+    require_no_link,
+    require_plain_database,
+    require_plain_file,
+    sync_folder,
+)
 from pta.errors import UnreadableFile, first_line
 from pta.serve.wal import log_of
 

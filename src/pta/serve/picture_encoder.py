@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from pta.door.limits import Limits
 from pta.errors import PtaError, UnreadableSample, naming
 from pta.models import Encoder, ImageEncoder
-from pta.run.decoding import open_decoding
 from pta.run.encoding import encode_prepared
 from pta.run.feed.batches import default_workers
 from pta.run.gpu.encoder_program import EncoderProgram
-from pta.run.reading import Reading
+from pta.run.reading import Reading, open_decoding
 from pta.serve.pictures import pixels_of
 from pta.serve.stage import use_threads
 

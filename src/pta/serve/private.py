@@ -5,7 +5,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from pta.door.folders import make_folder
+from pta.door.plain_files import make_folder
 
 
 def make_private_folder(folder: Path) -> None:

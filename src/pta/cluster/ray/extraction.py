@@ -7,7 +7,7 @@ from typing import Any
 from pta.cluster.ray.feature_block import EncodeBlock, EncodedBlock, Encoding, Model
 from pta.cluster.ray.label_block import Failed
 from pta.cluster.ray.listing import Listing
-from pta.cluster.ray.pool import Pool, Told
+from pta.cluster.ray.pool import OnProgress, Pool
 from pta.cluster.ray.run_folder import RunFolder
 from pta.cluster.ray.storage import Folder
 from pta.core.classifier import ZeroShotClassifier
@@ -63,7 +63,7 @@ class Extraction:
         dtype = str(self.encoder.dtype).removeprefix("torch.")
         return Model(self.model, self.device, dtype, self.encoder.fingerprint)
 
-    def run(self, pool: Pool, out: Folder, run: str, told: Told = lambda done: None) -> list[EncodedBlock]:
+    def run(self, pool: Pool, out: Folder, run: str, told: OnProgress = lambda done: None) -> list[EncodedBlock]:
         """Write all blocks and the listing; blocks of this run that are there are left as they are."""
         self.listing.write(out)
         images = {name: value for name, value in self.inputs.items() if name not in ("listing", "count", "classifier")}
@@ -98,7 +98,7 @@ def extract_blocks(
     *,
     prompts: Sequence[str] = (),
     replace: bool = False,
-    told: Told = lambda done: None,
+    told: OnProgress = lambda done: None,
 ) -> Extracted:
     """Make a folder that `pta eval --features` and `pta predict --cluster` read as one set."""
     folder = RunFolder(KIND, out, extraction.inputs)

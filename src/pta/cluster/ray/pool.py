@@ -9,9 +9,9 @@ from typing import Any, Protocol, TypeVar
 
 Shared = TypeVar("Shared")
 Result = TypeVar("Result")
-Told = Callable[[int], None]
+OnProgress = Callable[[int], None]
 """Told how many tasks are done, after each."""
-Phases = Callable[[str, int], Told]
+Phases = Callable[[str, int], OnProgress]
 """Told what begins and of how many tasks it consists."""
 
 
@@ -19,7 +19,7 @@ class Pool(Protocol):
     """Where tasks run."""
 
     def each(
-        self, tasks: Sequence[Callable[[Shared], Result]], shared: Shared, told: Told = lambda done: None
+        self, tasks: Sequence[Callable[[Shared], Result]], shared: Shared, told: OnProgress = lambda done: None
     ) -> list[Result]:
         """The results of all tasks, in the order of the tasks; each is called with what they share."""
 
@@ -28,7 +28,7 @@ class ThisProcess:
     """One task after another, here: what workers elsewhere must equal."""
 
     def each(
-        self, tasks: Sequence[Callable[[Shared], Result]], shared: Shared, told: Told = lambda done: None
+        self, tasks: Sequence[Callable[[Shared], Result]], shared: Shared, told: OnProgress = lambda done: None
     ) -> list[Result]:
         """The results of all tasks."""
         results: list[Any] = []

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 import pta
-from pta.cluster.ray.pool import Result, Shared, Told
+from pta.cluster.ray.pool import OnProgress, Result, Shared
 from pta.errors import ClusterFailed, InvalidParameter, StateMismatch, first_line
 from pta.evaluation.version import code_version
 
@@ -126,7 +126,7 @@ class RayPool:
             self._stop(actor)
 
     def each(
-        self, tasks: Sequence[Callable[[Shared], Result]], shared: Shared, told: Told = lambda done: None
+        self, tasks: Sequence[Callable[[Shared], Result]], shared: Shared, told: OnProgress = lambda done: None
     ) -> list[Result]:
         """The results of all tasks, in the order of the tasks; after an error the pool can be used again."""
         try:
@@ -136,7 +136,7 @@ class RayPool:
                 self._stop(self._busy.pop(one)[0])
             raise
 
-    def _each(self, tasks: Sequence[Callable[[Shared], Result]], shared: Shared, told: Told) -> list[Result]:
+    def _each(self, tasks: Sequence[Callable[[Shared], Result]], shared: Shared, told: OnProgress) -> list[Result]:
         held = self._ray.put(shared)  # sent to each machine once
         results: dict[int, Result] = {}
         waiting, attempts = deque(range(len(tasks))), Counter[int]()

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pta.door.files import as_path, write_atomically
-from pta.door.folders import make_folder
-from pta.door.plain_files import require_no_link
+from pta.door.plain_files import make_folder, require_no_link
 from pta.errors import MissingPackage, UnreadableFile, first_line
 
 _LONGEST_HEADER = 100 * 2**20  # that safetensors itself takes

@@ -11,7 +11,7 @@ from pta.cluster.ray.listing import Rows, read_rows
 from pta.cluster.ray.storage import Folder
 from pta.core.classifier import ZeroShotClassifier
 from pta.methods import create_adapter, needs_model
-from pta.run.answers import answers_from
+from pta.run.classifier import answers_from
 from pta.run.encoding import OnError, encode_files, samples_of
 from pta.run.reading import Reading
 

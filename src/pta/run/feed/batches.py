@@ -3,8 +3,9 @@
 import os
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -203,3 +204,38 @@ def _outcome(prepare: Callable[[Item], Result], item: Item) -> _Outcome[Result]:
         return prepare(item), None
     except PtaError as error:
         return None, error
+
+
+Batch = TypeVar("Batch")
+Decoded = TypeVar("Decoded")
+Begun = TypeVar("Begun")
+
+
+def in_stages(
+    batches: Iterable[Batch], decode: Callable[[Batch], Decoded], begin: Callable[[Decoded], Begun], ahead: int
+) -> Iterator[Begun]:
+    """`begin(decode(batch))` for batch after batch, in order.
+
+    A thread decodes so many batches ahead of what is begun, and that is begun so many ahead of what is given out. An
+    error of the source comes after all that was before it.
+    """
+    if not ahead:
+        yield from map(begin, map(decode, batches))
+        return
+    with ThreadPoolExecutor(1, "decode") as pool:
+        decoded = _held_back((pool.submit(decode, batch) for batch in batches), ahead)
+        yield from _held_back((begin(future.result()) for future in decoded), ahead)
+
+
+def _held_back(items: Iterable[Item], count: int) -> Iterator[Item]:
+    """The items, so many of them later than they come; before an error of the source, those that are left."""
+    held: deque[Item] = deque()
+    try:
+        for item in items:
+            held.append(item)
+            if len(held) > count:
+                yield held.popleft()
+    except Exception:
+        yield from held
+        raise
+    yield from held
