@@ -193,7 +193,6 @@ def test_a_number_of_answers_that_makes_no_sense_is_refused_at_once(top, samples
         lambda: classifier([], top=top),
         lambda: classifier.pipeline(top_k=top),
         lambda: classifier.pipeline()(FASHION.images[0], top_k=top),
-        lambda: predict_stream(classifier, samples, top=top),
     ):
         with pytest.raises(InvalidParameter, match="must be a whole number"):
             call()

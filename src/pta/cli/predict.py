@@ -11,7 +11,6 @@ from pta.cli.messages import detail, say, warn
 from pta.cli.output import progress
 from pta.cli.predict_options import PredictOptions, Start, find_start
 from pta.data.sources import open_places
-from pta.door.locks import sole_writers
 from pta.errors import InvalidParameter
 from pta.models import Encoder, find_device
 from pta.run.classifier import Classifier
@@ -35,30 +34,31 @@ def predict(given: PredictOptions) -> None:
         raise InvalidParameter(
             "--by runs one stream per key on Ray, also on that of this machine; give --cluster local"
         )
-    names, state, rows = given.texts.names(), given.state, given.rows
-    state.require_usable(rows.out, frames=given.frames)
-    require_decoder(reading.decode, named.modality, find_device(given.model.device))
-    source, total = open_places(given.images, named.modality, frames=given.frames, limits=reading.limits)
-    texts = given.texts.of(names, named.modality.prompts)
-    with sole_writers(state.saved, rows.file):
-        top = min(rows.top, len(names))
-        rows.require_place(top, rows.append or state.resume)
-        state.require(given.method, names)
-        start = find_start(source, state, rows)
+    names, modality = given.texts.names(), named.modality
+    given.state.require_usable(given.rows, frames=given.frames)
+    require_decoder(reading.decode, modality, find_device(given.model.device))
+    source, total = open_places(given.images, modality, frames=given.frames, limits=reading.limits)
+    texts = given.texts.of(names, modality.prompts)
+    top = min(given.rows.top, len(names))
+    with given.alone(names, top):
+        start = find_start(source, given.state, given.rows)
         encoder = named.encoder  # from here on, nothing is left that could be checked without it
         classifier = _classifier(given, encoder, texts, total)
-        reading = classifier.reading(reading)
+        if (state := given.state.loaded) is not None:
+            classifier.load(state)
+            detail(f"{state}: {classifier.adapter.name} has learned from {classifier.adapter.position:,} samples")
+            reading = classifier.reading(reading)
         decoding = open_decoding(encoder, reading)
-        if reading.decode == "auto":
-            state.require_same_decoder(decoding.name)
+        if state is not None and reading.decode == "auto":
+            given.state.require_same_decoder(decoding.name)
         start.progress.decoded_by(decoding.name)
-        with rows.open(top, start.after) as sink:
-            stream = SavedStream(classifier, state.saved, sink, start.progress, state.save_every)
+        with given.rows.open(top, start.after) as sink:
+            stream = SavedStream(classifier, given.state.saved, sink, start.progress, given.state.save_every)
             _predict(given, classifier, start, total, reading, decoding, stream, top)
 
 
 def _classifier(given: PredictOptions, encoder: Encoder, texts: ClassTexts, total: int | None) -> Classifier:
-    classifier = Classifier(
+    return Classifier(
         encoder,
         texts.names,
         templates=texts.templates,
@@ -70,10 +70,6 @@ def _classifier(given: PredictOptions, encoder: Encoder, texts: ClassTexts, tota
         reject_below=given.rows.reject_below,
         **given.method.parameters,
     )
-    if (state := given.state.loaded) is not None:
-        classifier.load(state)
-        detail(f"{state}: {classifier.adapter.name} has learned from {classifier.adapter.position:,} samples")
-    return classifier
 
 
 def _predict(

@@ -14,11 +14,12 @@ from pta.cli import options
 from pta.cli.messages import say, writing_stdout
 from pta.cli.output import STDOUT
 from pta.data.sample_set import SampleReference
+from pta.door.locks import sole_writers
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
 from pta.methods import adapter_class
 from pta.methods.state_file import require_saved_for
-from pta.run.classifier import Answers, crops, require_probabilities
-from pta.run.reading import Reading
+from pta.run.classifier import AnswerBatch, require_probabilities
+from pta.run.reading import Reading, Views
 from pta.run.row_file import CsvRows, JsonLines, RowFile, RowMark, columns, path_as_written
 from pta.run.saved_stream import Progress, RowSink, RowThread, StreamRecord, read_record, skip_taken
 
@@ -56,12 +57,12 @@ class StateOptions:
             )
         require_saved_for(self.loaded, names, method.method)
 
-    def require_usable(self, out: Path, *, frames: bool) -> None:
+    def require_usable(self, rows: "RowOptions", *, frames: bool) -> None:
         """Refuse options of a state that do not go together, or not with the output."""
         if self.resume:
             if self.state is None:
                 raise InvalidParameter("--resume continues from a saved state; name it with --state")
-            if str(out) == STDOUT:
+            if rows.file is None:
                 raise InvalidParameter("--resume adds missing rows to a file; name it with --out")
             if frames:
                 raise InvalidParameter(
@@ -76,7 +77,9 @@ class StateOptions:
                 raise InvalidParameter(
                     "--freeze predicts from a saved state; name it with --state (zero-shot: --method clip)"
                 )
-        elif os.path.realpath(self.state) == os.path.realpath(out):  # unlike Path.resolve, it accepts circular links
+        elif os.path.realpath(self.state) == os.path.realpath(
+            rows.out
+        ):  # unlike Path.resolve, it accepts circular links
             raise InvalidParameter("--out and --state must be different files")
         elif self.freeze and not self.loaded:
             raise UnreadableFile(f"--freeze needs a state, but there is no such file: {self.state}")
@@ -121,7 +124,7 @@ class RowOptions:
     @property
     def file(self) -> Path | None:
         """The file, unless rows go to standard output."""
-        return None if self.out_ == STDOUT else self.out
+        return None if self.out_ == STDOUT else Path(self.out_)
 
     @property
     def rejects(self) -> bool:
@@ -190,7 +193,7 @@ class _StandardOutput:
     def __init__(self, rows: CsvRows | JsonLines) -> None:
         self._rows = rows
 
-    def write(self, paths: Sequence[str], answers: Answers) -> None:
+    def write(self, paths: Sequence[str], answers: AnswerBatch) -> None:
         with writing_stdout():
             self._rows.write(paths, answers)
 
@@ -223,17 +226,24 @@ class PredictOptions:
         float, typer.Option(min=0, max=1, help="With --cluster: how far prototypes may differ where blocks meet.")
     ] = 1e-6
 
-    def __post_init__(self) -> None:
-        if adapter_class(self.method.name).scope == "stream":
+    def reading(self) -> Reading:
+        """How samples are read for the method."""
+        method = adapter_class(self.method.name)
+        if method.scope == "stream":
             raise InvalidParameter(
                 f"{self.method.name} needs the whole dataset at once, not a stream; "
                 "use pta extract and pta eval --predictions"
             )
+        reading = self.samples.reading(self.samples.processes)
+        return reading.for_needs(method.needs_with(self.method.parameters), Views.crops(self.views))
 
-    def reading(self) -> Reading:
-        """How samples are read for the method."""
-        needs = adapter_class(self.method.name).needs_with(self.method.parameters)
-        return self.samples.reading(self.samples.processes).for_needs(needs, crops(self.views))
+    @contextmanager
+    def alone(self, names: Sequence[str], top: int) -> Iterator[None]:
+        """Be the only writer of the rows and the state, once they are known to be usable."""
+        with sole_writers(self.state.saved, self.rows.file):
+            self.rows.require_place(top, self.rows.append or self.state.resume)
+            self.state.require(self.method, names)
+            yield
 
     def require_cluster(self) -> None:
         """Refuse what one stream on one machine can do only."""

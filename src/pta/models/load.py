@@ -14,7 +14,6 @@ from pkgutil import resolve_name
 import torch
 
 from pta.core.modality import CLOUDS, IMAGES, Modality
-from pta.core.parameters import require_text
 from pta.core.plugins import load_plugin, plugin_names
 from pta.errors import InvalidParameter, UnavailableModel, nearest
 from pta.models.encoder import Encoder
@@ -58,10 +57,10 @@ def check_model(name: str, *, device: str = "cpu", dtype: str = "float32") -> Mo
     >>> check_model("hf:/models/clip").name
     'image'
     """
-    if require_text("the precision", dtype) not in DTYPES:
+    if dtype not in DTYPES:
         raise InvalidParameter(f"unknown precision {dtype!r}; {nearest(dtype, DTYPES)}")
     find_device(device)
-    kind, _, rest = require_text("the name of a model", name).partition(":")
+    kind, _, rest = name.partition(":")
     if name in _PACKAGED:
         return _PACKAGED[name].modality
     if kind in _LOADERS and rest:
@@ -106,7 +105,7 @@ def _meant(name: str) -> str:
 
 def find_device(name: str) -> torch.device:
     """The device of that name, tried; `auto` is a GPU if there is one."""
-    if require_text("the name of a device", name) == "auto":
+    if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)

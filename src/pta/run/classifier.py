@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args, overload
+from typing import Any, NamedTuple, get_args, overload
 
 import torch
 from torch import Tensor
@@ -43,7 +43,18 @@ class Answer:
         return self.label != self.zero_shot_label
 
 
-class Answers(Sequence[Answer]):
+class AnswerColumns(NamedTuple):
+    """The answers for B samples, column by column."""
+
+    labels: list[list[str]]  # of the best class, of the second best and so on, B each
+    probabilities: list[list[float]]  # of these
+    zero_shot_labels: list[str]
+    zero_shot_probabilities: list[float]  # of these
+    entropies: list[float]  # of the probabilities after adaptation, in nats
+    rejected: list[bool] | None  # None without `reject_below`
+
+
+class AnswerBatch(Sequence[Answer]):
     """The answers for B samples. They may still be on their way from a GPU; reading one waits for them.
 
     Args:
@@ -63,44 +74,24 @@ class Answers(Sequence[Answer]):
         return self._download.arrived
 
     @cached_property
-    def _columns(self) -> list[list[float]]:
-        return self._download.wait().T.tolist()
-
-    @cached_property
-    def labels(self) -> list[list[str]]:
-        """The names of the best classes, of the second best and so on, B each."""
-        return [self._names(column) for column in self._columns[: self._top]]
-
-    @property
-    def probabilities(self) -> list[list[float]]:
-        """Their probabilities, B each."""
-        return self._columns[self._top : 2 * self._top]
-
-    @cached_property
-    def zero_shot_labels(self) -> list[str]:
-        """The zero-shot labels."""
-        return self._names(self._columns[-3])
-
-    @property
-    def zero_shot_probabilities(self) -> list[float]:
-        """The zero-shot probabilities of these labels."""
-        return self._columns[-2]
-
-    @property
-    def entropies(self) -> list[float]:
-        """The entropy of the probabilities after adaptation, in nats."""
-        return self._columns[-1]
-
-    @cached_property
-    def rejected(self) -> list[bool] | None:
-        """Whether each answer is below `reject_below`; None without that limit."""
-        least = self._reject_below
-        return None if least is None else [probability < least for probability in self.probabilities[0]]
+    def columns(self) -> AnswerColumns:
+        """All of them, column by column."""
+        top, least = self._top, self._reject_below
+        numbers = self._download.wait().T.tolist()
+        probabilities = numbers[top : 2 * top]
+        return AnswerColumns(
+            labels=[self._names(column) for column in numbers[:top]],
+            probabilities=probabilities,
+            zero_shot_labels=self._names(numbers[-3]),
+            zero_shot_probabilities=numbers[-2],
+            entropies=numbers[-1],
+            rejected=None if least is None else [probability < least for probability in probabilities[0]],
+        )
 
     @property
     def changed(self) -> int:
         """How many answers adaptation changed."""
-        return sum(map(str.__ne__, self.labels[0], self.zero_shot_labels))
+        return sum(map(str.__ne__, self.columns.labels[0], self.columns.zero_shot_labels))
 
     def __len__(self) -> int:
         return self._count
@@ -114,10 +105,10 @@ class Answers(Sequence[Answer]):
     def __getitem__(self, row: int | slice) -> Answer | list[Answer]:
         if isinstance(row, slice):
             return [self[number] for number in range(*row.indices(len(self)))]
-        ranked = tuple((names[row], values[row]) for names, values in zip(self.labels, self.probabilities, strict=True))
-        zero_shot = (self.zero_shot_labels[row], self.zero_shot_probabilities[row])
-        rejected = self.rejected is not None and self.rejected[row]
-        return Answer(*ranked[0], *zero_shot, self.entropies[row], ranked, rejected)
+        held = self.columns
+        ranked = tuple((names[row], values[row]) for names, values in zip(held.labels, held.probabilities, strict=True))
+        zero_shot = (held.zero_shot_labels[row], held.zero_shot_probabilities[row])
+        return Answer(*ranked[0], *zero_shot, held.entropies[row], ranked, bool(held.rejected and held.rejected[row]))
 
     def _names(self, column: list[float]) -> list[str]:
         return [self._class_names[int(number)] for number in column]
@@ -130,7 +121,7 @@ def answers_from(
     class_names: Sequence[str],
     top: int = 1,
     reject_below: float | None = None,
-) -> Answers:
+) -> AnswerBatch:
     """One answer per row of the adapted logits, their probabilities and the zero-shot logits, all B×C.
 
     Logits rank the classes, so that probabilities that round to the same number change no label. All is computed on
@@ -140,7 +131,7 @@ def answers_from(
     alone = zero_shot.double().softmax(dim=1).max(dim=1)
     columns = (alone.indices, alone.values, entropy_of(probabilities))
     parts = (best, probabilities.gather(1, best), *(column[:, None] for column in columns))
-    return Answers(torch.cat([part.double() for part in parts], dim=1), class_names, reject_below)
+    return AnswerBatch(torch.cat([part.double() for part in parts], dim=1), class_names, reject_below)
 
 
 MOST_ANSWERS = 2**20
@@ -198,14 +189,12 @@ class Classifier:
         self.encoder = model if isinstance(model, Encoder) else load_encoder(model, device=device, dtype=dtype)
         suited = self.encoder.modality.prompts
         prompts = load_templates(templates, suited) if isinstance(templates, str) else templates
-        if isinstance(cache, str) and cache == "default":
-            cache = default_cache()
-        folder = None if cache is None else as_path(cache)
+        folder = default_cache() if cache == "default" else None if cache is None else as_path(cache)
         self.classifier = build_classifier(self.encoder, classes, prompts, descriptions=descriptions, cache=folder)
         require_probabilities(raw_probability, reject_below)
         self.raw_probability, self.reject_below = raw_probability, reject_below
         require_choice("decode", decode, get_args(Decode))
-        self.views, self._limits, self._decode = crops(views), limits, decode
+        self.views, self._limits, self._decode = Views.crops(views), limits, decode
         self._optimise = require_switch("compiled", compiled)
         self._programs: dict[int, EncoderProgram] = {}
         self._decodings: dict[Reading, Decoding] = {}
@@ -247,7 +236,7 @@ class Classifier:
         require_switch("learn", learn)
         return list(self.answers(samples, learn=learn, top=top))
 
-    def answers(self, samples: Samples | Tensor, *, learn: bool, top: int) -> Answers:
+    def answers(self, samples: Samples | Tensor, *, learn: bool, top: int) -> AnswerBatch:
         """The same as columns, for at least one sample; on a GPU they may still be computed."""
         known = self.adapter._checked(samples)
         classifier = self.adapter.classifier
@@ -361,11 +350,6 @@ class Classifier:
                 "the classes are those of the classifier; for other candidate_labels make "
                 f"pta.Classifier(…, classes={shown(labels)})"
             )
-
-
-def crops(count: int) -> Views:
-    """How the views of a stream are drawn: an image's depend on its content alone."""
-    return Views(count, "crops", seed=None)
 
 
 def require_probabilities(raw_probability: object, reject_below: object) -> None:

@@ -54,6 +54,11 @@ class Views:
         if self.seed is not None:
             require_seed(self.seed)
 
+    @classmethod
+    def crops(cls, count: int) -> "Views":
+        """How the views of a stream are drawn: an image's depend on its content alone."""
+        return cls(count, "crops", seed=None)
+
     def of(self, picture: Image.Image, number: int, preprocess: Preprocessing) -> NDArray[np.float32]:
         """The normalised pixels of the views of an image, count×channels×size×size."""
         seed = (zlib.crc32(picture.tobytes()),) if self.seed is None else (self.seed, number)
@@ -147,13 +152,16 @@ class Decoding(Protocol):
 
 def open_decoding(encoder: Encoder, reading: Reading) -> Decoding:
     """The decoding to use; `auto` is a GPU if there is one with a decoder."""
-    if reading.decode == "pillow" or (reading.decode == "auto" and reading.host_only):
-        return _by_pillow(encoder, reading)
-    decoder = available_decoder(encoder.device) if isinstance(encoder, ImageEncoder) else None
-    if isinstance(encoder, ImageEncoder) and decoder is not None:
-        return OnGpu(encoder, reading, BatchDecoder(decoder, encoder.preprocess, encoder.device, **reading.bounds))
-    require_decoder(reading.decode, encoder.modality, encoder.device)
-    return _by_pillow(encoder, reading)
+    device = encoder.device
+    if reading.decode == "gpu" or (reading.decode == "auto" and not reading.host_only):
+        decoder = available_decoder(device) if isinstance(encoder, ImageEncoder) else None
+        if isinstance(encoder, ImageEncoder) and decoder is not None:
+            return OnGpu(encoder, reading, BatchDecoder(decoder, encoder.preprocess, device, **reading.bounds))
+        require_decoder(reading.decode, encoder.modality, device)
+    can_resize = device.type == "cuda" and find_spec("triton") is not None and not reading.host_only
+    if isinstance(encoder, ImageEncoder) and can_resize:
+        return _ResizedOnGpu(encoder, reading)
+    return _OnHost(encoder, reading)
 
 
 def require_decoder(decode: Decode, modality: Modality, device: torch.device) -> None:
@@ -165,13 +173,6 @@ def require_decoder(decode: Decode, modality: Modality, device: torch.device) ->
         raise InvalidParameter(f"--decode gpu needs an image model on a GPU; {found}")
     packages = "torchcodec, nvidia-nvimgcodec or torchvision, built for CUDA"
     raise InvalidParameter(f"--decode gpu needs a package that decodes JPEG files on a GPU: {packages}")
-
-
-def _by_pillow(encoder: Encoder, reading: Reading) -> Decoding:
-    on_gpu = encoder.device.type == "cuda" and find_spec("triton") is not None
-    if isinstance(encoder, ImageEncoder) and on_gpu and not reading.host_only:
-        return _ResizedOnGpu(encoder, reading)
-    return _OnHost(encoder, reading)
 
 
 class _OnHost:

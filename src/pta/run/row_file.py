@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, TextIO
 
 from pta.door.safe_text import csv_cell, to_json
 from pta.errors import UnreadableFile, reason
-from pta.run.classifier import Answers
+from pta.run.classifier import AnswerBatch
 
 _COLUMNS = ("path", "label", "probability", "zero_shot_label", "zero_shot_probability", "entropy")
 _JSON_ROW = "{" + ", ".join(f'"{name}": %s' for name in _COLUMNS) + "%s}\n"
@@ -54,20 +54,21 @@ class JsonLines:
     def __init__(self, file: TextIO) -> None:
         self._file = file
 
-    def write(self, paths: Sequence[str], answers: Answers) -> None:
+    def write(self, paths: Sequence[str], answers: AnswerBatch) -> None:
         """Write the answers for samples."""
         if not paths:
             return
-        labels = [list(map(_name_to_json, names)) for names in answers.labels]
-        values = [_json_numbers(column) for column in answers.probabilities]
-        zero_shot = (map(_name_to_json, answers.zero_shot_labels), _json_numbers(answers.zero_shot_probabilities))
+        held = answers.columns
+        labels = [list(map(_name_to_json, names)) for names in held.labels]
+        values = [_json_numbers(column) for column in held.probabilities]
+        zero_shot = (map(_name_to_json, held.zero_shot_labels), _json_numbers(held.zero_shot_probabilities))
         more: Iterable[str] = [""] * len(paths)
         if len(labels) > 1:
             ranks = [map(_JSON_ANSWER.__mod__, zip(*rank, strict=True)) for rank in zip(labels, values, strict=True)]
             more = (f', "top": [{", ".join(ranked)}]' for ranked in zip(*ranks, strict=True))
-        if answers.rejected is not None:
-            more = map('{}, "rejected": {}'.format, more, map(to_json, answers.rejected))
-        first = (map(to_json, paths), labels[0], values[0], *zero_shot, _json_numbers(answers.entropies))
+        if held.rejected is not None:
+            more = map('{}, "rejected": {}'.format, more, map(to_json, held.rejected))
+        first = (map(to_json, paths), labels[0], values[0], *zero_shot, _json_numbers(held.entropies))
         self._file.write("".join(map(_JSON_ROW.__mod__, zip(*first, more, strict=True))))
 
 
@@ -79,14 +80,15 @@ class CsvRows:
         if header:
             self._writer.writerow(columns(top, rejects=rejects))
 
-    def write(self, paths: Sequence[str], answers: Answers) -> None:
+    def write(self, paths: Sequence[str], answers: AnswerBatch) -> None:
         """Write the answers for samples."""
+        held = answers.columns
         ranks: list[Iterable[Any]] = []
-        for names, values in zip(answers.labels, answers.probabilities, strict=True):
+        for names, values in zip(held.labels, held.probabilities, strict=True):
             ranks += [map(_name_to_cell, names), _rounded(values)]
-        zero_shot = (map(_name_to_cell, answers.zero_shot_labels), _rounded(answers.zero_shot_probabilities))
-        rejected = [] if answers.rejected is None else [map(to_json, answers.rejected)]
-        cells = (map(csv_cell, paths), *ranks[:2], *zero_shot, _rounded(answers.entropies), *ranks[2:], *rejected)
+        zero_shot = (map(_name_to_cell, held.zero_shot_labels), _rounded(held.zero_shot_probabilities))
+        rejected = [] if held.rejected is None else [map(to_json, held.rejected)]
+        cells = (map(csv_cell, paths), *ranks[:2], *zero_shot, _rounded(held.entropies), *ranks[2:], *rejected)
         self._writer.writerows(zip(*cells, strict=True))
 
 
@@ -160,7 +162,7 @@ class RowFile:
         is_csv, how = path.suffix == ".csv", {"rejects": rejects, "header": not self._size}
         self._rows = CsvRows(self._pending, top, **how) if is_csv else JsonLines(self._pending)
 
-    def write(self, paths: Sequence[str], answers: Answers) -> None:
+    def write(self, paths: Sequence[str], answers: AnswerBatch) -> None:
         """Append the rows of a batch; after a failed write they are kept in memory, to be written later in order."""
         self._rows.write(paths, answers)
         if self._unwritten:

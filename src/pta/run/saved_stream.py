@@ -16,8 +16,8 @@ from typing import Protocol, Self, TypeVar
 from pta.data.sample_set import SampleReference
 from pta.errors import PtaError, StateMismatch, UnreadableFile
 from pta.methods.state_file import read_stream
-from pta.run.classifier import Answers, Classifier
-from pta.run.predict import Predicted
+from pta.run.classifier import AnswerBatch, Classifier
+from pta.run.predict import PredictedBatch
 from pta.run.reading import PILLOW
 from pta.run.row_file import RowMark
 
@@ -99,7 +99,7 @@ _BATCHES_AHEAD = 2  # a state keeps their rows if the disk is full
 class RowSink(Protocol):
     """Where rows go."""
 
-    def write(self, paths: Sequence[str], answers: Answers) -> None:
+    def write(self, paths: Sequence[str], answers: AnswerBatch) -> None:
         """Add the rows of a batch."""
 
     def finish(self) -> None:
@@ -122,10 +122,10 @@ class RowThread:
         self._waiting: deque[Future[None]] = deque()
         self._failure: BaseException | None = None
 
-    def write(self, paths: Sequence[str], answers: Answers) -> None:
+    def write(self, paths: Sequence[str], answers: AnswerBatch) -> None:
         """Add the rows of a batch soon."""
-        self._waiting.append(self._thread.submit(self._sink.write, paths, answers))
         self._wait(_BATCHES_AHEAD)
+        self._waiting.append(self._thread.submit(self._sink.write, paths, answers))
         self._raise_failure()
 
     def finish(self) -> None:
@@ -183,7 +183,7 @@ class SavedStream:
         self._save()
         return self
 
-    def add(self, part: Predicted) -> None:
+    def add(self, part: PredictedBatch) -> None:
         """Write the rows of a batch that the classifier has learned."""
         self._progress.add(part.keys)
         self._rows.write(part.answered, part.answers)

@@ -72,6 +72,6 @@ class AnswerStreams:
             answers = answers_from(
                 logits, adapter.probabilities_unchecked(logits), zero_shot, own.classifier.class_names
             )
-            columns = (answers.labels[0], answers.probabilities[0], answers.zero_shot_labels)
+            columns = (answers.columns.labels[0], answers.columns.probabilities[0], answers.columns.zero_shot_labels)
             numbers = [int(rows.numbers[members[place]]) for place, _ in part.samples]
             said |= dict(zip(numbers, zip(*columns, strict=True), strict=True))

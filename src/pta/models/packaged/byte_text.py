@@ -62,6 +62,19 @@ class Block(nn.Module):
         return q, k, v
 
 
+class Blocks(nn.ModuleList):
+    """Transformer blocks, one after the other."""
+
+    def __init__(self, count: int, width: int, heads: int, config: TextConfig) -> None:
+        super().__init__(Block(width, heads, config) for _ in range(count))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """N×L×width to the same shape."""
+        for block in self:
+            x = block(x, mask)
+        return x
+
+
 def small_normal(*shape: int) -> nn.Parameter:
     """Weights to begin a training with.
 
@@ -78,15 +91,13 @@ class TextTower(nn.Module):
         super().__init__()
         width = config.text_width
         self.bytes, self.positions = small_normal(_VOCABULARY, width), small_normal(config.text_length, width)
-        self.blocks = nn.ModuleList(Block(width, config.text_heads, config) for _ in range(config.text_depth))
+        self.blocks = Blocks(config.text_depth, width, config.text_heads, config)
         self.norm = nn.LayerNorm(width)
 
     def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
         """N×L×width embeddings, without positions, and their N×L mask to N×width."""
         x = embeddings + self.positions[: embeddings.shape[1]]
-        for block in self.blocks:
-            x = block(x, mask)
-        return self.norm(x[:, 0])
+        return self.norm(self.blocks(x, mask)[:, 0])
 
 
 class ByteText(Encoder):

@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 from pta.core.towers import ImageTower, TokenBlock
 from pta.door.images import Preprocessing
 from pta.models.image_encoder import ImageEncoder
-from pta.models.packaged.byte_text import Block, TextConfig, small_normal
+from pta.models.packaged.byte_text import Blocks, TextConfig, small_normal
 from pta.models.packaged.packaged_encoder import PackagedEncoder, require_heads
 
 EMBEDDED_TEMPLATES = (
@@ -51,15 +51,12 @@ class PatchTransformer(nn.Module):
         width, patch = config.image_width, config.patch_size
         self.patch = nn.Conv2d(1, width, kernel_size=patch, stride=patch)
         self.class_token, self.positions = small_normal(width), small_normal(1 + config.patches, width)
-        self.blocks = nn.ModuleList(Block(width, config.image_heads, config) for _ in range(config.image_depth))
+        self.blocks = Blocks(config.image_depth, width, config.image_heads, config)
         self.norm = nn.LayerNorm(width)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """N×1×H×W to N×(1+patches)×width."""
-        x = self.embed(pixels)
-        for block in self.blocks:
-            x = block(x)
-        return self.norm(x)
+        return self.norm(self.blocks(self.embed(pixels)))
 
     def embed(self, pixels: Tensor) -> Tensor:
         """N×1×H×W to the N×(1+patches)×width that the first block takes."""
