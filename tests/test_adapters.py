@@ -246,7 +246,7 @@ def test_flags_of_other_bytes_than_0_and_1_are_1(classifier, saved):
 
 def test_a_description_that_is_too_deep_is_one_line(classifier, saved):
     save_file(load_file(saved), saved, metadata={"about": "[" * 10**5})
-    with pytest.raises(UnreadableFile, match="its description is no JSON"):
+    with pytest.raises(UnreadableFile, match="its description is not JSON"):
         pta.load_adapter(saved, classifier)
 
 

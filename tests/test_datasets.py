@@ -77,7 +77,7 @@ def test_hidden_files_pipes_and_empty_sub_folders_do_not_count(tree):
     (tree / "empty").mkdir()
     found = open_samples(tree)
     assert [image.key for image in found.samples] == KEYS
-    assert found.notes == ("sub-folders without images are no classes: empty",)
+    assert found.notes == ("sub-folders without images are not classes: empty",)
 
 
 def test_folders_that_link_to_each_other_hold_each_file_once(tmp_path):

@@ -92,7 +92,7 @@ MISTAKES = [
     ('method = "pta"', 'method = "pta"\nstatistic = "median"', "no statistic is called 'median'"),
     ('method = "pta"', 'method = "pta"\nviews = { ood = "crop" }', "no mode of views is called 'crop'"),
     ('each = "ood"', 'each = "ood"\nmetric = "speed"', "no metric is called 'speed'"),
-    ('baseline = "CLIP"', 'baseline = "TDA"', "the baseline 'TDA' is no row"),
+    ('baseline = "CLIP"', 'baseline = "TDA"', "the baseline 'TDA' is not a row"),
     ('row = "PTA"', 'row = "PTAA"', "no row of an erratum is called 'PTAA'; did you mean 'PTA'?"),
     # a value of another kind, with what it must be
     ('title = "A table"', "title = 3", "title of an experiment must be a text, not 3"),

@@ -42,7 +42,7 @@ def serve(
     dtype: options.Dtype = "float32",
     name: Annotated[str, typer.Option(help="What the model is called in the routes.")] = "pta",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any that is free.")] = 8080,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free port.")] = 8080,
     allowed_host: Annotated[
         list[str] | None, typer.Option(help="A name that clients may ask for; localhost always is; may be repeated.")
     ] = None,

@@ -33,7 +33,7 @@ def open_folder(folder: Path, class_names: Sequence[str] | None = None, modality
     if class_names is None:
         label = {name: number for number, name in enumerate(names)}
         if empty := [name for name in sub_folders(folder) if name not in label]:
-            notes.append(f"sub-folders without {modality.name}s are no classes: {', '.join(empty[:5])}")
+            notes.append(f"sub-folders without {modality.name}s are not classes: {', '.join(empty[:5])}")
     else:
         index = ClassIndex(names)
         label = {name: index.label(name, f"{folder}: the sub-folder") for name in sorted(set(owners))}

@@ -154,13 +154,13 @@ def read_sample(path: Path, most: int = USUAL_LIMITS.max_bytes) -> bytes:
     """The content of a sample's file, of at most `most` bytes."""
     if not is_path(path):
         raise UnreadableSample(
-            f"{str(path)[:40]!a}… is no path: it holds a zero byte or half a letter "
+            f"{str(path)[:40]!a}… is not a path: it holds a zero byte or half a letter "
             "(paths come one per line; --frames reads pictures)"
         )
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise UnreadableSample(f"{path} is no file")
+            raise UnreadableSample(f"{path} is not a file")
         require_short(str(path), status.st_size, most)
         return _read(path, status.st_size)
     except OSError as error:
@@ -191,7 +191,7 @@ def read_json(path: Path, kind: str, largest: int = _LARGEST_TEXT) -> Any:
     try:
         content = json.loads(text)
         if "\\ud" in text or "\\uD" in text:
-            json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+            json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair is not text
         return content
     except (ValueError, RecursionError, MemoryError) as error:
         raise UnreadableFile(f"{path} is not JSON (truncated or damaged?): {first_line(error)}") from None
@@ -314,7 +314,7 @@ def load_tensors(
     try:
         about = json.loads(metadata.get("about", "null"))
     except (ValueError, RecursionError):
-        raise UnreadableFile(f"{path} is not a readable {kind} file: its description is no JSON") from None
+        raise UnreadableFile(f"{path} is not a readable {kind} file: its description is not JSON") from None
     if not isinstance(about, dict) or about.get("kind") != kind or not set(only or ()) <= tensors.keys():
         raise UnreadableFile(f"{path} is a safetensors file, but not a {kind} file of pta")
     return tensors, about

@@ -158,7 +158,7 @@ class Experiment:
         names = [row.name for row in self.rows]
         require_different("rows", names)
         if self.baseline and not any(row.label == self.baseline for row in self.rows):
-            raise InvalidParameter(f"the baseline {self.baseline!r} is no row")
+            raise InvalidParameter(f"the baseline {self.baseline!r} is not a row")
         for erratum in self.errata:
             require_known("row of an erratum", erratum.row, names)
 

@@ -197,7 +197,7 @@ def _add_page(app: FastAPI, guard: Guard) -> None:
 
 async def _unknown_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    status = 422 if error.status_code == 400 else error.status_code  # 400: a body that is no JSON
+    status = 422 if error.status_code == 400 else error.status_code  # 400: a body that is not JSON
     return _error(request, Refused(status, f"{request.method} {request.url.path}: {error.detail}"))
 
 

@@ -43,7 +43,7 @@ class Client:
     ) -> None:
         parts = urlsplit(server)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InvalidParameter(f"{server} is no address of a service; it begins with http://")
+            raise InvalidParameter(f"{server} is not the address of a service; it begins with http://")
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._connection = kind(parts.hostname, parts.port, timeout=timeout)
         self._server, self._root, self._model = server, parts.path.rstrip("/"), model

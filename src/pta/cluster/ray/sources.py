@@ -81,7 +81,7 @@ def _listed(source: str, rows: Iterable[Row]) -> pa.Table:
     try:
         return pa.Table.from_pylist(kept, COLUMNS)
     except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError) as error:
-        raise UnreadableFile(f"{source} has a name that is no text: {error}") from None
+        raise UnreadableFile(f"{source} has a name that is not text: {error}") from None
 
 
 def _names(address: str) -> list[str]:

@@ -37,7 +37,7 @@ def filesystem(address: str) -> tuple[Any, str]:
     except ImportError as error:  # fsspec knows the scheme, but not without another package
         raise MissingPackage(f"{address}: {first_line(error)}") from None
     except ValueError as error:
-        raise UnreadableFile(f"{address} is no address that fsspec knows: {first_line(error)}") from None
+        raise UnreadableFile(f"{address} is not an address that fsspec knows: {first_line(error)}") from None
 
 
 @dataclass(frozen=True)
