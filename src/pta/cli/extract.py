@@ -21,7 +21,7 @@ from pta.data.sample_set import SampleSet
 from pta.data.views import Mode
 from pta.errors import InvalidParameter
 from pta.models import find_device
-from pta.run.extract import Extracted, require_feature_file, require_modality
+from pta.run.extract import ExtractedFile, require_feature_file, require_modality
 from pta.run.extract import extract as extract_features
 from pta.run.reading import Reading, Views, require_decoder
 
@@ -135,7 +135,7 @@ def _move(bar: Progress, task: TaskID, done: int, total: int | None = None) -> N
     bar.update(task, completed=done, total=total)  # a total of None changes nothing
 
 
-def _report(done: Extracted, samples: str, json: Path | None) -> None:
+def _report(done: ExtractedFile, samples: str, json: Path | None) -> None:
     for line in done.skipped:
         warn(f"skipped: {line}")
     if done.decoded:

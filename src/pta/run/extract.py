@@ -40,7 +40,7 @@ _VERSIONED = ("pta-vlm", "torch", "numpy", "pillow", "transformers", "open_clip_
 
 
 @dataclass(frozen=True)
-class Extracted:
+class ExtractedFile:
     """The result of an extraction."""
 
     path: Path
@@ -65,7 +65,7 @@ def extract(
     on_progress: Callable[[int], None] = lambda done: None,
     on_size: Callable[[int], None] = lambda size: None,
     wait: bool = False,
-) -> Extracted:
+) -> ExtractedFile:
     """Encode the samples and write them with the classifier's anchors to `out`, a `.safetensors` feature file.
 
     `about` is recorded too, for example the names of model and templates. A killed extraction loses at most `shard`
@@ -169,7 +169,7 @@ class _Extractor:
             return f"features of pictures decoded by {decoder}, not by {self.decoding.name} (see --decode)"
         return f"features of a model that was {'' if images.get('compiled') else 'not '}compiled (see --no-compile)"
 
-    def renew(self, known: Mapping[str, Any]) -> Extracted:
+    def renew(self, known: Mapping[str, Any]) -> ExtractedFile:
         """The existing file, with the classifier's anchors if it had others."""
         self._refuse_skipped(known["skipped"])
         discard_shards(self.out, known["images"])
@@ -179,7 +179,7 @@ class _Extractor:
                 names = [name for name in ("paths", "labels") if name in file.keys()]  # noqa: SIM118 (not a mapping)
                 described = {name: file.get_tensor(name) for name in names}
             self._write([self.out], described, {**known, **self.about})
-        return Extracted(self.out, known["count"], 0, tuple(known["skipped"]), renew)
+        return ExtractedFile(self.out, known["count"], 0, tuple(known["skipped"]), renew)
 
     def fill(self, shards: Shards, on_progress: Callable[[int], None], on_size: Callable[[int], None]) -> int:
         """Encode the missing shards in one pass, and save each as soon as its last sample is done."""
@@ -211,7 +211,7 @@ class _Extractor:
             on_progress(done)
         return len(to_do)
 
-    def join(self, shards: Shards, encoded: int) -> Extracted:
+    def join(self, shards: Shards, encoded: int) -> ExtractedFile:
         """Join the finished shards into one file."""
         contents = [shards.contents(numbers) for numbers in shards.ranges]
         kept = [number for numbers, _ in contents for number in numbers]
@@ -224,7 +224,7 @@ class _Extractor:
         made = {"count": len(kept), "skipped": skipped, "batch": shards.batch, "versions": _versions()}
         record = {"dataset": samples.name, "notes": samples.notes, "images": self.inputs, **self.about}
         self._write(parts, _described(samples, kept), {**made, **record})
-        return Extracted(self.out, len(kept), encoded, tuple(skipped), decoded=self.decoding.sentence())
+        return ExtractedFile(self.out, len(kept), encoded, tuple(skipped), decoded=self.decoding.sentence())
 
     def _refuse_skipped(self, skipped: Sequence[str]) -> None:
         if skipped and self.on_error == "stop":

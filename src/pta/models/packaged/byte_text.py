@@ -62,7 +62,7 @@ class Block(nn.Module):
         return q, k, v
 
 
-class Blocks(nn.ModuleList):
+class BlockStack(nn.ModuleList):
     """Transformer blocks, one after the other."""
 
     def __init__(self, count: int, width: int, heads: int, config: TextConfig) -> None:
@@ -91,7 +91,7 @@ class TextTower(nn.Module):
         super().__init__()
         width = config.text_width
         self.bytes, self.positions = small_normal(_VOCABULARY, width), small_normal(config.text_length, width)
-        self.blocks = Blocks(config.text_depth, width, config.text_heads, config)
+        self.blocks = BlockStack(config.text_depth, width, config.text_heads, config)
         self.norm = nn.LayerNorm(width)
 
     def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:

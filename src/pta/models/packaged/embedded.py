@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 from pta.core.towers import ImageTower, TokenBlock
 from pta.door.images import Preprocessing
 from pta.models.image_encoder import ImageEncoder
-from pta.models.packaged.byte_text import Blocks, TextConfig, small_normal
+from pta.models.packaged.byte_text import BlockStack, TextConfig, small_normal
 from pta.models.packaged.packaged_encoder import PackagedEncoder, require_heads
 
 EMBEDDED_TEMPLATES = (
@@ -51,7 +51,7 @@ class PatchTransformer(nn.Module):
         width, patch = config.image_width, config.patch_size
         self.patch = nn.Conv2d(1, width, kernel_size=patch, stride=patch)
         self.class_token, self.positions = small_normal(width), small_normal(1 + config.patches, width)
-        self.blocks = Blocks(config.image_depth, width, config.image_heads, config)
+        self.blocks = BlockStack(config.image_depth, width, config.image_heads, config)
         self.norm = nn.LayerNorm(width)
 
     def forward(self, pixels: Tensor) -> Tensor:
