@@ -42,17 +42,14 @@ from pta.door.images import decoders
 from pta.measure.provenance import hardware
 from pta.models import ImageEncoder
 from pta.models.clip.encoder import ClipEncoder
-from pta.run.decoding import open_decoding
 from pta.run.encoding import encode_files
 from pta.run.extract import extract
 from pta.run.gpu import encoder_program
 from pta.run.gpu.encoder_program import EncoderProgram
 from pta.run.predict import predict_stream
-from pta.run.reading import Reading
-from pta.run.rows.row_file import RowFile
-from pta.run.rows.row_thread import RowThread
-from pta.run.rows.saved_stream import SavedStream
-from pta.run.rows.stream_progress import Progress
+from pta.run.reading import Reading, open_decoding
+from pta.run.row_file import RowFile
+from pta.run.saved_stream import Progress, RowThread, SavedStream
 
 BATCH, CLASSES = 256, 1000
 MODELS = ("ViT-B/16", "ViT-B/32")

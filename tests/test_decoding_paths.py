@@ -20,12 +20,12 @@ from pta.data.open import find_samples, open_samples
 from pta.errors import InvalidParameter, StateMismatch, UnreadableSample
 from pta.methods.state_file import read_stream
 from pta.models.clip.encoder import ClipEncoder
-from pta.run import decoding, encoding
-from pta.run.decoding import open_decoding
+from pta.run import encoding
+from pta.run import reading as decoding
 from pta.run.extract import extract
 from pta.run.feed import batches as feed
 from pta.run.predict import predict_stream
-from pta.run.reading import Reading, Views
+from pta.run.reading import Reading, Views, open_decoding
 
 NAMES = ("boot", "bag", "coat")
 

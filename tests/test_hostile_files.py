@@ -20,7 +20,7 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
-from pta.cli.class_list import read_classes
+from pta.cli.before_loading import read_classes
 from pta.cli.messages import say
 from pta.cli.output import _Description, plain
 from pta.data.open import open_samples
@@ -32,9 +32,8 @@ from pta.measure.contenders import read_contenders
 from pta.measure.reproduce.declaration import load_experiment, parse_experiment
 from pta.measure.result_store import ResultStore, result_key
 from pta.models import EmbeddedEncoder
-from pta.run.answers import Answers
-from pta.run.rows.row_file import RowFile
-from pta.run.rows.rows import CsvRows, JsonLines, path_as_written
+from pta.run.classifier import AnswerBatch
+from pta.run.row_file import CsvRows, JsonLines, RowFile, path_as_written
 
 ENCODER, PETS = EmbeddedEncoder.load(), ["cat", "dog"]
 
@@ -261,7 +260,7 @@ def test_numbers_in_a_csv_stay_numbers():
 
 def test_rows_hold_no_formulas_and_no_control_characters():
     names = ("=cmd()", "b\x1b[0m", "-x")
-    answers = Answers(torch.tensor([[0, 2, 0.5, 0.1, 1, 0.25, 0.1]], dtype=torch.float64), names)
+    answers = AnswerBatch(torch.tensor([[0, 2, 0.5, 0.1, 1, 0.25, 0.1]], dtype=torch.float64), names)
     file = io.StringIO()
     CsvRows(file, 2).write(["@x\udce9.jpg"], answers)
     _, row = csv.reader(io.StringIO(file.getvalue()))
@@ -277,7 +276,7 @@ def test_a_stream_that_goes_on_knows_its_rows_whatever_their_names(tmp_path, end
     names = [EVIL, "=1.jpg", "-x", "'@", "caf\udce9.jpg", 'a"b,c.jpg', "中文.jpg", "7"]
     file = RowFile(tmp_path / f"rows{ending}", 1)
     start = file.mark()
-    file.write(names, Answers(torch.tensor([[0, 0.5, 1, 0.5, 0.1]] * len(names)), ("x", "y")))
+    file.write(names, AnswerBatch(torch.tensor([[0, 0.5, 1, 0.5, 0.1]] * len(names)), ("x", "y")))
     file.close()
     assert start.keys_after(tmp_path / f"rows{ending}") == [path_as_written(name, ending) for name in names]
 
@@ -285,7 +284,7 @@ def test_a_stream_that_goes_on_knows_its_rows_whatever_their_names(tmp_path, end
 def test_a_list_that_predict_wrote_can_be_read_again(tmp_path):
     names = ["=a.png", "'=b.png", "-c.png", "d.png"]
     with (tmp_path / "rows.csv").open("w", newline="") as file:
-        CsvRows(file, 1).write(names, Answers(torch.tensor([[0, 0.5, 1, 0.5, 0.1]] * len(names)), ("+x", "y")))
+        CsvRows(file, 1).write(names, AnswerBatch(torch.tensor([[0, 0.5, 1, 0.5, 0.1]] * len(names)), ("+x", "y")))
     for name in names:
         Image.new("L", (4, 4)).save(tmp_path / name)
     found = open_samples(tmp_path / "rows.csv")

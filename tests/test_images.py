@@ -113,7 +113,7 @@ def test_what_is_no_image_is_refused_in_one_line(content, complaint):
 def test_a_missing_or_huge_file_is_refused(tmp_path):
     with pytest.raises(UnreadableSample, match="no such file"):
         read_sample(tmp_path / "none.jpg")
-    with pytest.raises(UnreadableSample, match="is no file"):
+    with pytest.raises(UnreadableSample, match="is not a file"):
         read_sample(Path("/dev/zero"))
     with pytest.raises(UnreadableSample, match=r"zero byte .*--frames reads pictures"):
         read_sample(Path("a.jpg\0b.jpg"))

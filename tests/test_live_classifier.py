@@ -18,12 +18,11 @@ from pta.errors import InvalidParameter, PtaError, StateMismatch, UnreadableFile
 from pta.methods import create_adapter
 from pta.models import EmbeddedEncoder
 from pta.models.clip.encoder import ClipEncoder
-from pta.run.answers import answers_from
+from pta.run.classifier import answers_from
 from pta.run.predict import predict_stream
 from pta.run.reading import Reading
-from pta.run.rows.row_file import RowFile
-from pta.run.rows.saved_stream import SavedStream
-from pta.run.rows.stream_progress import Progress
+from pta.run.row_file import RowFile
+from pta.run.saved_stream import Progress, SavedStream
 
 NO_BLOCKS = r"image tower of .* cannot be run block by block"
 
@@ -194,7 +193,6 @@ def test_a_number_of_answers_that_makes_no_sense_is_refused_at_once(top, samples
         lambda: classifier([], top=top),
         lambda: classifier.pipeline(top_k=top),
         lambda: classifier.pipeline()(FASHION.images[0], top_k=top),
-        lambda: predict_stream(classifier, samples, top=top),
     ):
         with pytest.raises(InvalidParameter, match="must be a whole number"):
             call()

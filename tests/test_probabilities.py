@@ -18,7 +18,7 @@ from pta import Classifier, ZeroShotClassifier, create_adapter
 from pta.measure.demo import run_demo
 from pta.measure.metrics import calibration_error
 from pta.models import EmbeddedEncoder
-from pta.run.answers import answers_from
+from pta.run.classifier import answers_from
 from pta.run.gpu.program import Program
 
 

@@ -10,10 +10,9 @@ import torch
 
 from pta.door.safe_text import csv_cell, to_json
 from pta.errors import MachineFailure
-from pta.run.answers import Answers, answers_from
-from pta.run.rows.row_file import RowFile
-from pta.run.rows.row_thread import RowThread
-from pta.run.rows.rows import CsvRows, JsonLines, columns
+from pta.run.classifier import AnswerBatch, answers_from
+from pta.run.row_file import CsvRows, JsonLines, RowFile, columns
+from pta.run.saved_stream import RowThread
 
 NAMES = ("cat", "=dog", 'a "quoted", name', "caf\udce9", "中文\u202e", "cat")
 PATHS = ["a.jpg", "-1.jpg", 'q"x,y.jpg', "caf\udce9/\x1b.jpg", "中.jpg", "7"]
@@ -50,7 +49,7 @@ def test_a_batch_of_json_lines_is_what_json_makes_of_each_row(top):
 @pytest.mark.parametrize("top", [1, 3])
 def test_where_answers_may_be_rejected_each_row_ends_with_whether_it_is(top):
     answers, json_file, csv_file = some_answers(top, 0.9), io.StringIO(), io.StringIO()
-    expected = [probability < 0.9 for probability in answers.probabilities[0]]
+    expected = [probability < 0.9 for probability in answers.columns.probabilities[0]]
     assert {True, False} == set(expected)
     JsonLines(json_file).write(PATHS, answers)
     CsvRows(csv_file, top, rejects=True).write(PATHS, answers)
@@ -100,7 +99,7 @@ class Sink:
         return list(self.paths)
 
 
-NOTHING = Answers(torch.empty(0, 5), ())
+NOTHING = AnswerBatch(torch.empty(0, 5), ())
 
 
 def test_rows_are_written_in_order_and_all_of_them_before_a_mark():
@@ -144,7 +143,7 @@ def test_a_programming_error_in_the_thread_leaves_no_mark():
 
 @pytest.mark.parametrize("ending", [".csv", ".jsonl"])
 def test_after_a_failure_rows_wait_for_their_turn(tmp_path, ending, monkeypatch):
-    answers = Answers(torch.tensor([[0, 0.5, 1, 0.5, 0.1]]), ("x", "y"))
+    answers = AnswerBatch(torch.tensor([[0, 0.5, 1, 0.5, 0.1]]), ("x", "y"))
     whole, broken = (RowFile(tmp_path / f"{name}{ending}", 1) for name in ("whole", "broken"))
     for path in "abc":
         whole.write([path], answers)

@@ -5,7 +5,7 @@ import threading
 import pytest
 from processes import PATIENCE
 
-from pta.run.feed.stages import in_stages
+from pta.run.feed.batches import in_stages
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 2])

@@ -11,7 +11,7 @@ import pytest
 from processes import PATIENCE
 
 from pta.errors import MachineFailure, UnreadableSample
-from pta.run.feed import workers
+from pta.run.feed import batches, workers
 from pta.run.feed.batches import prepare_in_batches
 from pta.run.feed.workers import Workers
 
@@ -45,11 +45,11 @@ def end(number):
 @pytest.fixture(scope="module")
 def started():
     """Workers that have started; those that no test ends."""
-    made = Workers(2, processes=True, low_priority=False)
+    made = Workers(2)
     assert squares([1])[0] == made.submit(squares, [1]).result()[0]  # a thread, as long as there is no process
     assert made.started.wait(PATIENCE)
     yield made
-    made.close()
+    made.shutdown(wait=False, cancel_futures=True)
 
 
 def test_results_come_from_another_process_and_lie_in_shared_memory(started):
@@ -91,12 +91,12 @@ def test_ctrl_c_does_not_reach_processes_nor_the_server_that_imports_for_them(st
 
 
 def test_a_process_that_is_ended_is_noticed():
-    made = Workers(1, processes=True, low_priority=True)
+    made = Workers(1, batches._lower_priority)
     assert made.started.wait(PATIENCE)
     for call in (end, square):  # when the process ends, and afterwards
         with pytest.raises(MachineFailure, match="a worker process has died"):
             made.submit(call, 1).result(PATIENCE)
-    made.close()
+    made.shutdown(wait=False, cancel_futures=True)
 
 
 def square(number):

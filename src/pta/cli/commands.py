@@ -1,12 +1,19 @@
 """The subcommands by name. A command's module is imported when the command or its help is called."""
 
+import inspect
+import logging
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from pta.cli.message_options import add_message_options
+from pta import __version__
+from pta.cli.messages import detail, keep_log, show_from
 
 COMMANDS = {
     "demo": "Classify shifted images or point clouds with zero-shot, PTA and other methods, and write a report.",
@@ -50,13 +57,104 @@ def load_command(name: str) -> Any:
     app = getattr(import_module(f"pta.cli.{module}"), module)
     if not isinstance(app, typer.Typer):
         function, app = app, typer.Typer(add_completion=False)
-        app.command(name)(function)
+        app.command(name)(expanded(function))
     command = typer.main.get_command(app)
     add_message_options(command)
     return command
+
+
+def expanded(function: Callable[..., None]) -> Callable[..., None]:
+    """A command with all options of the dataclasses that the function takes, and of those inside them.
+
+    The function is called with these dataclasses, whose constructors check what was given.
+    """
+    parameters = list(_options_of(inspect.signature(function).parameters.values()))
+
+    def command(**given: Any) -> None:
+        function(**_grouped(inspect.signature(function).parameters.values(), given))
+
+    command.__doc__ = function.__doc__
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    return command
+
+
+def _options_of(parameters: Iterable[inspect.Parameter]) -> Iterator[inspect.Parameter]:
+    for one in parameters:
+        if inside := _inside(one):
+            yield from _options_of(inside)
+        else:
+            yield one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+
+
+def _grouped(parameters: Iterable[inspect.Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+    values = {}
+    for one in parameters:
+        inside = _inside(one)
+        values[one.name] = one.annotation(**_grouped(inside, given)) if inside else given[one.name]
+    return values
+
+
+def _inside(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+    """The options of a group; none of what is an option itself."""
+    group: Callable[..., Any] = parameter.annotation
+    return [*inspect.signature(group).parameters.values()] if is_dataclass(parameter.annotation) else []
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to an app whose group is a `LazyGroup`."""
     for name, line in COMMANDS.items():
         app.command(name, help=line)(lambda: None)
+
+
+def _be_quiet(wanted: bool) -> None:
+    if wanted:
+        show_from(logging.WARNING)
+
+
+def _be_verbose(wanted: bool) -> None:
+    if wanted:
+        show_from(logging.DEBUG)
+
+
+def _keep_log(path: Path | None) -> None:
+    if path is not None:
+        keep_log(path)
+        detail(f"pta {__version__} {' '.join(sys.argv[1:])}")
+
+
+def _options(
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            *("--quiet", "-q"),
+            callback=_be_quiet,
+            expose_value=False,
+            is_eager=True,
+            help="Print only errors and warnings.",
+        ),
+    ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            *("--verbose", "-v"), callback=_be_verbose, expose_value=False, is_eager=True, help="Print more details."
+        ),
+    ] = False,
+    log_file: Annotated[
+        Path | None,
+        typer.Option(
+            callback=_keep_log, expose_value=False, is_eager=True, help="Append all messages to a file with timestamps."
+        ),
+    ] = None,
+) -> None:
+    pass
+
+
+def add_message_options(command: Any) -> None:
+    """Add the three options to a command and to its subcommands."""
+    app = typer.Typer(add_completion=False)
+    app.command()(_options)
+    own = typer.main.get_command(app).params
+    command.params += [option for option in own if option.name in ("quiet", "verbose", "log_file")]
+    for below in getattr(command, "commands", {}).values():
+        add_message_options(below)

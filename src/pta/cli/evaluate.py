@@ -18,7 +18,7 @@ from pta.cli.options import open_features
 from pta.cli.output import on_batch, plain, progress, require_folder_place, require_new, require_place, write_json
 from pta.data.features import FeatureFile
 from pta.data.views import confident_mean
-from pta.door.folders import make_folder
+from pta.door.plain_files import make_folder
 from pta.errors import InvalidSamples
 from pta.measure.evaluate import MethodSummary
 from pta.measure.evaluate import evaluate as evaluate_methods

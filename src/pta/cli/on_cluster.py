@@ -4,16 +4,16 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from pta.cli.before_loading import NamedModel, Texts
-from pta.cli.class_list import read_classes
+from pta.cli.before_loading import ClassTexts, NamedModel
 from pta.cli.messages import say
+from pta.cli.options import ClusterOptions, TextOptions
 from pta.cli.output import progress, require_folder_place, write_json
-from pta.cli.resuming import require_no_parameters
+from pta.cli.predict_options import PredictOptions
 from pta.cluster.blocks.loop import OnPhase, OnProgress
 from pta.cluster.blocks.scanning import require_summable
 from pta.cluster.ray.extraction import BlockExtraction, extract_blocks
@@ -25,14 +25,13 @@ from pta.cluster.ray.storage import ABOUT, Folder
 from pta.core.classifier import ZeroShotClassifier
 from pta.data.sources.addresses import is_remote
 from pta.data.sources.table import list_samples
-from pta.door.claims import sole_writer, sole_writers
 from pta.door.files import write_atomically
-from pta.door.folders import make_folder
+from pta.door.locks import sole_writer, sole_writers
+from pta.door.plain_files import make_folder
 from pta.errors import InvalidParameter
 from pta.methods import Adapter, create_adapter, load_adapter, needs_model
-from pta.methods.state_file import require_saved_for
 from pta.run.encoding import OnError
-from pta.run.reading import Reading, Views
+from pta.run.reading import Reading
 
 _SHOWN = 20  # samples that could not be read
 _FILE_ENDINGS = (".csv", ".json", ".jsonl", ".npz", ".parquet", ".safetensors", ".tsv", ".txt")
@@ -40,13 +39,10 @@ _FILE_ENDINGS = (".csv", ".json", ".jsonl", ".npz", ".parquet", ".safetensors", 
 
 @dataclass(frozen=True)
 class OnCluster:
-    """What the options of a cluster say."""
+    """A folder of blocks, and the workers that write it."""
 
-    cluster: str
+    how: ClusterOptions
     out: str
-    block: int
-    parallel: int | None
-    trust_network: bool
     json: Path | None = None  # where what was done is written
 
     def __post_init__(self) -> None:
@@ -75,11 +71,12 @@ class OnCluster:
     @contextmanager
     def workers(self, device: str, threads: int | None) -> Iterator[tuple[str, RayPool]]:
         """The device of the workers, and the workers; with a GPU each, if they use GPUs."""
-        with connected(self.cluster, trust_network=self.trust_network) as ray:
+        assert self.how.cluster is not None
+        with connected(self.how.cluster, trust_network=self.how.trust_network) as ray:
             if device == "auto":
                 device = "cuda" if ray.cluster_resources().get("GPU") else "cpu"
             gpus = int(device.startswith("cuda"))
-            with RayPool(ray, self.parallel, cpus=threads or 1, gpus=gpus, say=say) as pool:
+            with RayPool(ray, self.how.parallel, cpus=threads or 1, gpus=gpus, say=say) as pool:
                 yield device, pool
 
     def report(self, sentence: str, record: Mapping[str, Any]) -> None:
@@ -123,22 +120,21 @@ def extract_on_cluster(
     on: OnCluster,
     pictures: Pictures,
     names: Sequence[str] | None,
-    templates: str,
-    descriptions: Path | None,
+    given: TextOptions,
     replace_other: bool,
 ) -> None:
     """Make a folder of feature blocks."""
-    listing = pictures.listing(names, on.block, None, labelled=True)
+    listing = pictures.listing(names, on.how.block, None, labelled=True)
     if not listing.class_names:
         said = f"nothing says which classes there are in {pictures.source}"
         raise InvalidParameter(f"{said}; --classes FILE (one name per line)")
-    texts = Texts.read(listing.class_names, templates, descriptions, pictures.model.modality.prompts)
+    texts = given.of(listing.class_names, pictures.model.modality.prompts)
     encoder = pictures.model.encoder
     if pictures.reading.patches:
         encoder.patch_count()  # raises if the model has none
     classifier = texts.classifier(encoder)
     with on.alone(), on.workers(pictures.device, pictures.reading.workers) as (device, pool), _phases() as told:
-        extraction = pictures.extraction(listing, device, classifier, on.block)
+        extraction = pictures.extraction(listing, device, classifier, on.how.block)
         begun = told("features", len(listing.blocks))
         done = extract_blocks(extraction, pool, on.folder, prompts=texts.templates, replace=replace_other, told=begun)
     what = f"{done.encoded:,} encoded now" if done.encoded else "all were there already"
@@ -146,119 +142,90 @@ def extract_on_cluster(
 
 
 @dataclass(frozen=True)
-class PredictOptions:
-    """What the options of `pta predict` say."""
+class _Prediction:
+    """What is predicted."""
 
-    source: str
-    classes: str | None
-    model: NamedModel
-    templates: str
-    descriptions: Path | None
-    device: str  # of the workers
-    reading: Reading
-    on_error: OnError
-    views: int
-    method: str | None
-    parameters: Mapping[str, Any]
-    state: Path | None
+    given: PredictOptions
+    pictures: Pictures
 
-    def pictures(self) -> Pictures:
-        """The source as pictures."""
-        return Pictures(self.source, self.model, self.device, self.reading, self.on_error)
-
-    def texts(self) -> Texts:
+    def texts(self) -> ClassTexts:
         """The classes that are asked for."""
-        names = read_classes(self.classes)
-        return Texts.read(names, self.templates, self.descriptions, self.model.modality.prompts)
+        return self.given.texts.of(self.given.texts.names(), self.pictures.model.modality.prompts)
 
-    def require_state(self, class_names: Sequence[str]) -> None:
-        """Refuse a state that cannot be continued, before a model is loaded."""
-        if self.state is not None and self.state.exists():
-            require_no_parameters(self.state, self.parameters)
-            require_saved_for(self.state, class_names, self.method)
+    @contextmanager
+    def adapter(self, classifier: ZeroShotClassifier) -> Iterator[Adapter]:
+        """The method at the first sample of a stream that can be cut; nobody else writes its state meanwhile."""
+        state, method = self.given.state, self.given.method
+        with sole_writers(state.state):
+            if state.loaded is None:
+                adapter = create_adapter(method.name, classifier, **method.parameters)
+            else:
+                adapter = load_adapter(state.loaded, classifier)
+            require_summable(adapter)
+            yield adapter
 
-    def adapter(self, classifier: ZeroShotClassifier) -> Adapter:
-        """The method, as it is to be at the first sample."""
-        if self.state is None or not self.state.exists():
-            return create_adapter(self.method or "pta", classifier, **self.parameters)
-        return load_adapter(self.state, classifier)
 
-
-def predict_on_cluster(on: OnCluster, asked: PredictOptions, epsilon: float, by: str | None) -> None:
+def predict_on_cluster(given: PredictOptions, model: NamedModel, reading: Reading) -> None:
     """Make a folder of labels: of one stream, or of one per key."""
-    features = FeatureFolder.find(asked.source)
-    if by is not None:
-        if features is not None or asked.state is not None:
+    on, source = OnCluster(given.cluster, given.rows.out_), given.images[0]
+    asked = _Prediction(given, Pictures(source, model, given.model.device, reading, given.samples.on_error))
+    features = FeatureFolder.find(source)
+    if given.by is not None:
+        if features is not None or given.state.state is not None:
             raise InvalidParameter("--by makes streams of pictures, each with a state of its own; leave --state out")
-        _predict_streams(on, asked, by)
+        _predict_streams(on, asked, given.by)
     elif features is None:
-        pictures, texts = asked.pictures(), asked.texts()
-        asked.require_state(texts.names)
-        listing = pictures.listing(None, on.block, None, labelled=False)
-        classifier = texts.classifier(pictures.model.encoder)
-        with (
-            _at_start(asked, classifier) as adapter,
-            on.alone(),
-            on.workers(pictures.device, pictures.reading.workers) as (device, pool),
-        ):
-            extraction = pictures.extraction(listing, device, classifier, on.block)
-            _predict(on, extraction, adapter, pool, asked, epsilon)
+        _predict_pictures(on, asked)
     else:
         classifier = features.classifier()
-        asked.require_state(classifier.class_names)
-        if asked.classes is not None:
-            texts, encoder = asked.texts(), asked.pictures().model.encoder
+        given.state.require(given.method, classifier.class_names)
+        if given.texts.classes is not None:
+            texts, encoder = asked.texts(), model.encoder
             features.require_from(encoder, texts.classifier(encoder))
-        with (
-            _at_start(asked, classifier) as adapter,
-            on.alone(),
-            on.workers("cpu", None) as (_, pool),
-        ):
-            _predict(on, features, adapter, pool, asked, epsilon)
+        with asked.adapter(classifier) as adapter, on.alone(), on.workers("cpu", None) as (_, pool):
+            _predict(on, features, adapter, pool, given)
 
 
-@contextmanager
-def _at_start(asked: PredictOptions, classifier: ZeroShotClassifier) -> Iterator[Adapter]:
-    """The method at the first sample of a stream that can be cut; nobody else writes its state meanwhile."""
-    with sole_writers(asked.state):
-        adapter = asked.adapter(classifier)
-        require_summable(adapter)
-        yield adapter
+def _predict_pictures(on: OnCluster, asked: _Prediction) -> None:
+    pictures, texts = asked.pictures, asked.texts()
+    asked.given.state.require(asked.given.method, texts.names)
+    listing = pictures.listing(None, on.how.block, None, labelled=False)
+    classifier = texts.classifier(pictures.model.encoder)
+    with (
+        asked.adapter(classifier) as adapter,
+        on.alone(),
+        on.workers(pictures.device, pictures.reading.workers) as (device, pool),
+    ):
+        extraction = pictures.extraction(listing, device, classifier, on.how.block)
+        _predict(on, extraction, adapter, pool, asked.given)
 
 
 def _predict(
-    on: OnCluster,
-    source: BlockExtraction | FeatureFolder,
-    adapter: Adapter,
-    pool: RayPool,
-    asked: PredictOptions,
-    epsilon: float,
+    on: OnCluster, source: BlockExtraction | FeatureFolder, adapter: Adapter, pool: RayPool, given: PredictOptions
 ) -> None:
-    with _phases() as told:
-        done = predict_blocks(source, adapter, pool, on.folder, epsilon, told)
-    if asked.state is not None:
-        write_atomically(asked.state, on.folder.read(STATE))
+    with _phases() as phases:
+        done = predict_blocks(source, adapter, pool, on.folder, given.epsilon, phases)
+    if given.state.state is not None:
+        write_atomically(given.state.state, on.folder.read(STATE))
     if done.remark:
         say(done.remark)
     repairs = f"{done.rounds} rounds of repair, {done.repaired:,} samples answered again"
     on.report(f"{done.sentence(adapter.name)}; {repairs}", vars(done))
 
 
-def _predict_streams(on: OnCluster, asked: PredictOptions, by: str) -> None:
-    pictures, texts = asked.pictures(), asked.texts()
-    listing = pictures.listing(None, on.block, by, labelled=False)
+def _predict_streams(on: OnCluster, asked: _Prediction, by: str) -> None:
+    pictures, texts = asked.pictures, asked.texts()
+    listing = pictures.listing(None, on.how.block, by, labelled=False)
     anchors = texts.classifier(pictures.model.encoder)
-    method = asked.method or "pta"
-    model = pictures.model.encoder if needs_model(method, asked.parameters) else None
-    adapter = create_adapter(method, anchors, model=model, source=len(listing), **asked.parameters)
-    views = Views(asked.views, "crops", seed=None)
-    reading = asked.reading.for_needs(adapter.needs_with(adapter.parameters), views)
+    method, parameters = asked.given.method.name, asked.given.method.parameters
+    model = pictures.model.encoder if needs_model(method, parameters) else None
+    adapter = create_adapter(method, anchors, model=model, source=len(listing), **parameters)
     if adapter.wants_preview:
         raise InvalidParameter(f"{adapter.name} with these parameters sees the whole stream before it answers")
-    pictures = replace(pictures, reading=reading)
-    with on.alone(), on.workers(pictures.device, reading.workers) as (device, pool), _phases() as told:
-        extraction = pictures.extraction(listing, device, anchors, on.block)
-        done = predict_streams(extraction, method, asked.parameters, pool, on.folder, told)
+    reading = pictures.reading
+    with on.alone(), on.workers(pictures.device, reading.workers) as (device, pool), _phases() as phases:
+        extraction = pictures.extraction(listing, device, anchors, on.how.block)
+        done = predict_streams(extraction, method, parameters, pool, on.folder, phases)
     on.report(done.sentence(method), vars(done))
 
 

@@ -3,21 +3,25 @@
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from pta.cli.before_loading import ClassTexts, NamedModel, read_classes
+from pta.cli.method_choice import parameters_of
 from pta.data.features import FeatureFile, is_feature_folder, load_features
 from pta.door.images.batch_decoder import DECODE_MEMORY
+from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import InvalidParameter, MissingPackage, UnreadableFile, how_to_install
 from pta.measure.stream import KINDS
-from pta.models import Encoder, find_device
+from pta.models import DEFAULT_MODEL, find_device
 from pta.run import encoding
 from pta.run import reading as reading_samples
-from pta.run.gpu.encoder_program import COMPILED_FROM
+from pta.run.reading import Reading
 
 MODEL_VARIABLE = "PTA_MODEL"  # the default of --model
 Model = Annotated[
@@ -42,27 +46,13 @@ Batch = Annotated[int, typer.Option(min=1, help="Samples encoded at once; affect
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Decoding workers.", show_default="one per processor, at most 8")
 ]
-Processes = Annotated[
-    bool | None,
-    typer.Option(
-        "--processes/--threads",
-        help="Kind of workers for decoding with Pillow: processes start slower and run faster.",
-        show_default="processes for 2,000 images or more and a model on a GPU",
-    ),
-]
-FastDecode = Annotated[
-    bool,
-    typer.Option("--fast-decode", help="Decode large JPEG files at reduced size; pixels differ slightly."),
-]
 Decode = Annotated[
     reading_samples.Decode, typer.Option(help="JPEG decoder: pillow, gpu, or auto (gpu if the GPU has one).")
 ]
-DecodeMemory = Annotated[float, typer.Option(min=0.001, max=1024, help="GiB of GPU memory for decoded pixels.")]
 NoCompile = Annotated[
     bool, typer.Option("--no-compile", help="Do not compile the model on a GPU for 2,000 samples or more.")
 ]
 MaxPixels = Annotated[int, typer.Option(min=1, help="Refuse images with more pixels.")]
-MaxBytes = Annotated[int, typer.Option(min=1, help="Refuse files and frames with more bytes.")]
 Features = Annotated[
     list[Path],
     typer.Option(help="Feature file (.npz or .safetensors), a folder of them, or of blocks; may be repeated."),
@@ -95,31 +85,11 @@ StreamBatch = Annotated[
         show_default="128 with one of the first three, else 256",
     ),
 ]
-Cluster = Annotated[
-    str | None,
-    typer.Option(
-        metavar="local|auto|ADDRESS",
-        help="Run on Ray: start it here, use this job's or machine's, or the one at an address; --out is a folder.",
-    ),
-]
-Block = Annotated[
-    int, typer.Option(min=1, max=2**24, help="With --cluster: samples per block; each block is one file.")
-]
-Parallel = Annotated[
-    int | None,
-    typer.Option(min=1, help="With --cluster: workers.", show_default="one per GPU or, without, per processor"),
-]
-TrustNetwork = Annotated[
-    bool, typer.Option("--trust-network", help="With --cluster: run without Ray's token authentication.")
-]
 Replace = Annotated[bool, typer.Option("--replace", help="Overwrite existing result files.")]
 OnError = Annotated[
     encoding.OnError, typer.Option(help="For a sample that cannot be read: stop, or skip it and report it.")
 ]
 
-
-USUAL_BLOCK = 65_536
-USUAL_DECODE_MEMORY = DECODE_MEMORY / 2**30
 
 _SUFFIXES = (".npz", ".safetensors")
 
@@ -146,26 +116,140 @@ def _files(places: Sequence[Path]) -> Iterator[Path]:
         yield from inside
 
 
-def decoding(decode: reading_samples.Decode, decode_memory: float, no_compile: bool) -> dict[str, Any]:
-    """The arguments of `Reading` for decoding and compiling."""
-    return {"decode": decode, "decode_memory": int(decode_memory * 2**30), "compiled": not no_compile}
-
-
-def in_processes(chosen: bool | None, encoder: Encoder, samples: int | None) -> bool:
-    """Whether workers are processes; by default, for many samples and a model on a GPU."""
-    return (encoder.device.type == "cuda" and (samples or 0) >= COMPILED_FROM) if chosen is None else chosen
-
-
-def refuse_on_cluster(given: Mapping[str, bool]) -> None:
-    """Refuse options that `--cluster` does not support, and `--cluster` itself if Ray is not installed."""
-    if any(find_spec(package) is None for package in ("ray", "pyarrow")):
-        raise MissingPackage(f"--cluster needs Ray and pyarrow; {how_to_install('ray')}")
-    for option, is_given in given.items():
-        if is_given:
-            raise InvalidParameter(f"{option} cannot be used with --cluster")
-
-
 def require_folder(option: str, folder: Path | None) -> None:
     """Refuse a folder that does not exist; None is allowed."""
     if folder is not None and not folder.is_dir():
         raise InvalidParameter(f"{option} {folder}: no such folder")
+
+
+# -- groups of options: a command that takes one has all of its options (`pta.cli.commands.expanded`) ------------------
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """The classes, and the texts that describe them."""
+
+    classes: Classes = None
+    templates: Templates = "clip"
+    descriptions: Descriptions = None
+
+    def names(self) -> list[str]:
+        """The names of the classes, which are required."""
+        return read_classes(self.classes)
+
+    def of(self, names: Sequence[str], dataset: str | None) -> ClassTexts:
+        """The texts of classes; `dataset` is the one whose templates are used by default."""
+        return ClassTexts.read(names, self.templates, self.descriptions, dataset)
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """A model, and where and how it runs."""
+
+    model: Model = DEFAULT_MODEL
+    device: Device = "auto"
+    dtype: Dtype = "float32"
+
+
+@dataclass(frozen=True)
+class ReadingOptions:
+    """How samples are read and encoded."""
+
+    fast_decode: Annotated[
+        bool, typer.Option("--fast-decode", help="Decode large JPEG files at reduced size; pixels differ slightly.")
+    ] = False
+    decode: Decode = "auto"
+    decode_memory: Annotated[float, typer.Option(min=0.001, max=1024, help="GiB of GPU memory for decoded pixels.")] = (
+        DECODE_MEMORY / 2**30
+    )
+    no_compile: NoCompile = False
+    batch: Batch = 64
+    workers: Workers = None
+    max_pixels: MaxPixels = USUAL_LIMITS.max_pixels
+    max_bytes: Annotated[int, typer.Option(min=1, help="Refuse files and frames with more bytes.")] = (
+        USUAL_LIMITS.max_bytes
+    )
+
+    def reading(self, processes: bool | None = False, **stored: Any) -> Reading:
+        """The same for the library; `stored` is what is given out beside features."""
+        return Reading(
+            batch=self.batch,
+            workers=self.workers,
+            fast_decode=self.fast_decode,
+            limits=Limits(self.max_bytes, self.max_pixels),
+            decode=self.decode,
+            decode_memory=int(self.decode_memory * 2**30),
+            processes=processes,
+            compiled=not self.no_compile,
+            **stored,
+        )
+
+
+@dataclass(frozen=True)
+class SampleOptions(ReadingOptions):
+    """The same with what to do about a sample that cannot be read, and the kind of workers."""
+
+    on_error: OnError = "stop"
+    processes: Annotated[
+        bool | None,
+        typer.Option(
+            "--processes/--threads",
+            help="Kind of workers for decoding with Pillow: processes start slower and run faster.",
+            show_default="processes for 2,000 images or more and a model on a GPU",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class MethodOptions:
+    """The only method of a command, and its parameters."""
+
+    method: Annotated[str | None, typer.Option(help="Adaptation method; see pta methods.", show_default="pta")] = None
+    set_: Set = None
+    prior: Prior = None
+    calibration: Calibration = None
+
+    @property
+    def name(self) -> str:
+        """The name of the method."""
+        return self.method or "pta"
+
+    @cached_property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters that were given, checked."""
+        return parameters_of(self.name, self.set_ or [], self.prior, self.calibration)
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """Whether to run on a cluster, and how."""
+
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="local|auto|ADDRESS",
+            help="Run on Ray: start it here, use this job's or machine's, or the one at an address; --out is a folder.",
+        ),
+    ] = None
+    block: Annotated[
+        int, typer.Option(min=1, max=2**24, help="With --cluster: samples per block; each block is one file.")
+    ] = 65_536
+    parallel: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --cluster: workers.", show_default="one per GPU or, without, per processor"),
+    ] = None
+    trust_network: Annotated[
+        bool, typer.Option("--trust-network", help="With --cluster: run without Ray's token authentication.")
+    ] = False
+
+    def model(self, given: ModelOptions) -> NamedModel:
+        """The model of this process. On a cluster `--device` is the workers', and this one reads the class names."""
+        return NamedModel(given.model, given.device if self.cluster is None else "cpu", given.dtype)
+
+    def refuse(self, given: Mapping[str, bool]) -> None:
+        """Refuse options that `--cluster` does not support, and `--cluster` itself if Ray is not installed."""
+        if any(find_spec(package) is None for package in ("ray", "pyarrow")):
+            raise MissingPackage(f"--cluster needs Ray and pyarrow; {how_to_install('ray')}")
+        for option, is_given in given.items():
+            if is_given:
+                raise InvalidParameter(f"{option} cannot be used with --cluster")

@@ -17,7 +17,7 @@ def parse_size(given: object) -> int:
     """
     match = re.fullmatch(r"(\d{1,12})([KMGT]?)(?:i?B)?", str(given).strip())
     if match is None or int(match[1]) == 0:
-        raise typer.BadParameter(f"{given} is no size; write 500K, 32M or 10G")
+        raise typer.BadParameter(f"{given} is not a size; write 500K, 32M or 10G")
     return int(match[1]) * _BYTES[match[2]]
 
 
@@ -29,7 +29,7 @@ def parse_duration(given: object) -> float:
     """
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smh]?)", str(given).strip())
     if match is None:
-        raise typer.BadParameter(f"{given} is no duration; write 30s, 2m or 1h")
+        raise typer.BadParameter(f"{given} is not a duration; write 30s, 2m or 1h")
     return float(match[1]) * _SECONDS[match[2]]
 
 

@@ -14,7 +14,7 @@ from pta.cli.messages import say
 from pta.cli.options import open_features
 from pta.cli.output import plain, print_lines, progress, require_folder_place, require_place, tables, write_json
 from pta.core.modality import IMAGES
-from pta.door.folders import make_folder
+from pta.door.plain_files import make_folder
 from pta.errors import InvalidParameter
 from pta.measure.report.files import FORMATS, parse_formats, write_results
 from pta.measure.report.formats import to_json
@@ -26,7 +26,7 @@ from pta.measure.reproduce.profile import profile_with
 from pta.measure.reproduce.table import Table
 from pta.measure.result_store import ResultStore
 from pta.models import DEFAULT_MODEL, find_device
-from pta.run.decoding import require_decoder
+from pta.run.reading import require_decoder
 
 Experiments = Annotated[
     list[str] | None,

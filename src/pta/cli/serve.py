@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from pta.cli import options
-from pta.cli.before_loading import NamedModel, Texts
-from pta.cli.class_list import read_classes
+from pta.cli.before_loading import ClassTexts, NamedModel, read_classes
 from pta.cli.messages import say, warn, writing_stdout
 from pta.cli.method_choice import parameters_of
 from pta.cli.output import require_folder_place
@@ -58,7 +57,7 @@ class ModelOptions:
             return ServedModel(load_features(self.features_only).classifier, **adaptation)
         names = read_classes(self.classes)
         model = NamedModel(self.model, self.device, self.dtype)
-        texts = Texts.read(names, self.templates, self.descriptions, model.modality.prompts)
+        texts = ClassTexts.read(names, self.templates, self.descriptions, model.modality.prompts)
         return ServedModel(texts.classifier(model.encoder), encoder=model.encoder, **adaptation)
 
 

@@ -11,13 +11,13 @@ import typer
 from rich.table import Table
 
 from pta.cli import options
-from pta.cli.before_loading import NamedModel, Texts
+from pta.cli.before_loading import ClassTexts, NamedModel
 from pta.cli.fitting_table import print_table
 from pta.cli.messages import say
 from pta.cli.output import plain, print_lines, require_place, write_json
 from pta.data.features import load_features
-from pta.door.claims import sole_writer
 from pta.door.files import save_tensors, write_atomically
+from pta.door.locks import sole_writer
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.methods import Adapter, load_adapter
 from pta.methods.classes import (
@@ -110,7 +110,7 @@ def add_class_to_file(
             assert features is not None
             source, encoder = load_features(features).classifier, None
         else:
-            texts = Texts.read([*names, name], templates, descriptions, named.modality.prompts)
+            texts = ClassTexts.read([*names, name], templates, descriptions, named.modality.prompts)
             encoder = named.encoder
             source = texts.classifier(encoder)
         before = load_adapter(file, model=encoder)

@@ -10,12 +10,10 @@ from pta.cli import options
 from pta.cli.before_loading import NamedModel
 from pta.cli.fitting_table import print_table
 from pta.cli.output import plain, progress, require_folder_place, require_place, write_json
-from pta.door.folders import make_folder
-from pta.door.limits import USUAL_LIMITS, Limits
+from pta.door.plain_files import make_folder
 from pta.errors import InvalidParameter
 from pta.models import find_device
-from pta.run.decoding import require_decoder
-from pta.run.reading import Reading
+from pta.run.reading import require_decoder
 from pta.run.verify import NOTHING_MEASURED, Verdict, find_reference, matching_references, require_datasets
 from pta.run.verify import verify as verify_model
 
@@ -23,6 +21,7 @@ from pta.run.verify import verify as verify_model
 def verify(
     model: Annotated[str, typer.Argument(help="As for --model: hf:…, openclip:…, file:… or ulip:….")],
     data: Annotated[Path, typer.Option(help="Folder that holds the datasets; see pta datasets.")],
+    how: options.ReadingOptions,
     templates: Annotated[
         str, typer.Option(help="Templates of the published values: vanilla, clip, coop or dpe.")
     ] = "clip",
@@ -36,16 +35,8 @@ def verify(
     dataset: Annotated[list[str] | None, typer.Option(help="Only this dataset; may be repeated.")] = None,
     tolerance: Annotated[float, typer.Option(min=0, help="Largest difference in points that counts as equal.")] = 0.5,
     features: Annotated[Path, typer.Option(help="Folder for feature files.")] = Path("features"),
-    fast_decode: options.FastDecode = False,
-    decode: options.Decode = "auto",
-    decode_memory: options.DecodeMemory = options.USUAL_DECODE_MEMORY,
-    no_compile: options.NoCompile = False,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
-    batch: options.Batch = 64,
-    workers: options.Workers = None,
-    max_pixels: options.MaxPixels = USUAL_LIMITS.max_pixels,
-    max_bytes: options.MaxBytes = USUAL_LIMITS.max_bytes,
     json: Annotated[Path | None, typer.Option(help="Write the table as JSON; - for stdout.")] = None,
 ) -> None:
     """Compare a model's zero-shot accuracies with published ones on the datasets you have. Exit code 1: they differ."""
@@ -53,10 +44,9 @@ def verify(
     options.require_folder("--data", data)
     options.require_folder("--descriptions", descriptions)
     require_folder_place(features)
-    how = options.decoding(decode, decode_memory, no_compile)
-    reading = Reading(batch, workers, fast_decode, limits=Limits(max_bytes, max_pixels), **how)
+    reading = how.reading()
     named = NamedModel(model, device, dtype)
-    require_decoder(decode, named.modality, find_device(device))
+    require_decoder(how.decode, named.modality, find_device(device))
     known = matching_references(architecture, templates, descriptions is not None)
     require_datasets(known, dataset, data)
     encoder = named.encoder

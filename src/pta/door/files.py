@@ -24,18 +24,9 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from pta.core.memory import require_memory
-from pta.door.folders import sync_folder
 from pta.door.limits import USUAL_LIMITS
-from pta.errors import (
-    PtaError,
-    UnreadableFile,
-    UnreadableSample,
-    explaining,
-    family,
-    first_line,
-    reason,
-    shown,
-)
+from pta.door.plain_files import sync_folder
+from pta.errors import PtaError, UnreadableFile, UnreadableSample, explaining, family, first_line, reason, shown
 
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.[0-9a-f]{8}")  # beside the file that the name stands for
 _LARGEST_TEXT = 64 * 2**20
@@ -158,13 +149,13 @@ def read_sample(path: Path, most: int = USUAL_LIMITS.max_bytes) -> bytes:
     """The content of a sample's file, of at most `most` bytes."""
     if not is_path(path):
         raise UnreadableSample(
-            f"{str(path)[:40]!a}… is no path: it holds a zero byte or half a letter "
+            f"{str(path)[:40]!a}… is not a path: it holds a zero byte or half a letter "
             "(paths come one per line; --frames reads pictures)"
         )
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise UnreadableSample(f"{path} is no file")
+            raise UnreadableSample(f"{path} is not a file")
         require_short(str(path), status.st_size, most)
         return _read(path, status.st_size)
     except OSError as error:
@@ -195,7 +186,7 @@ def read_json(path: Path, kind: str, largest: int = _LARGEST_TEXT) -> Any:
     try:
         content = json.loads(text)
         if "\\ud" in text or "\\uD" in text:
-            json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+            json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair is not text
         return content
     except (ValueError, RecursionError, MemoryError) as error:
         raise UnreadableFile(f"{path} is not JSON (truncated or damaged?): {first_line(error)}") from None

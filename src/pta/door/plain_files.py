@@ -1,4 +1,4 @@
-"""Names that pta derives from a user's, such as a lock beside an output: no link of such a name is followed.
+"""Folders, and names that pta derives from those of a user, such as a lock beside an output: no link is followed there.
 
 A folder of pictures or an unpacked archive may hold one, and it may lead to any file that the user can write.
 """
@@ -48,3 +48,25 @@ def _status(path: Path) -> os.stat_result | None:
     with explaining(f"{path} cannot be read"), suppress(FileNotFoundError):
         return path.lstat()
     return None
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and its parents, unless it exists."""
+    with explaining(f"cannot make the folder {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def make_own_folder(folder: Path) -> None:
+    """The same for a name that pta derives, where a link is refused: what it leads to is not pta's to change."""
+    require_no_link(folder)
+    make_folder(folder)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a rename in a folder to the disk, where the system and the permissions allow it."""
+    with suppress(PermissionError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

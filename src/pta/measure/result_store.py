@@ -13,9 +13,8 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from pta.door.folders import make_own_folder
 from pta.door.locks import claimed
-from pta.door.plain_files import require_plain_database
+from pta.door.plain_files import make_own_folder, require_plain_database
 from pta.errors import InvalidParameter, family, first_line
 from pta.measure.record import Record
 

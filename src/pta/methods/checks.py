@@ -334,7 +334,7 @@ def _refused_uses(adapter: Adapter, good: Samples) -> Iterator[tuple[str, Callab
     yield "restoring a snapshot of another method", lambda: adapter.restore(replace(adapter.snapshot(), method="none"))
     yield "restoring half a snapshot", lambda: adapter.restore(replace(adapter.snapshot(), tensors={}))
     if (apply := getattr(adapter, "apply", None)) is not None:
-        yield "applying what is no segment", lambda: apply(None)
+        yield "applying what is not a segment", lambda: apply(None)
 
 
 def _bad_batches(good: Samples) -> Iterator[tuple[str, Callable[[], object]]]:

@@ -1,8 +1,10 @@
-"""Classifier: a model, a list of classes and a method, for a stream of samples."""
+"""Classifier: a model, a list of classes and a method, for a stream of samples, and its answers."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args, overload
+from typing import Any, NamedTuple, get_args, overload
 
 import torch
 from torch import Tensor
@@ -13,14 +15,124 @@ from pta.core.samples import Samples
 from pta.data.prompts import build_classifier, default_cache, load_templates
 from pta.door.files import as_path
 from pta.door.limits import USUAL_LIMITS, Limits
+from pta.engines.zero_shot import entropy_of
 from pta.errors import InvalidParameter, nearest, shown
 from pta.methods import Adapter, create_adapter, load_adapter
 from pta.models import Encoder, load_encoder
-from pta.run.answers import Answer, Answers, answers_from
-from pta.run.decoding import Decoding, open_decoding
 from pta.run.encoding import encode_prepared, samples_of
 from pta.run.gpu.encoder_program import EncoderProgram
-from pta.run.reading import Decode, Reading, Views
+from pta.run.gpu.transfers import Download
+from pta.run.reading import Decode, Decoding, Reading, Views, open_decoding
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The prediction for one sample: class and probability, after adaptation and zero-shot."""
+
+    label: str
+    probability: float
+    zero_shot_label: str
+    zero_shot_probability: float
+    entropy: float  # of the probabilities after adaptation, in nats; 0 is certain
+    top: tuple[tuple[str, float], ...]  # the most probable classes, best first, with their probabilities
+    rejected: bool = False  # the probability is below `reject_below`: the sample may belong to none of the classes
+
+    @property
+    def changed(self) -> bool:
+        """Whether adaptation changed the label."""
+        return self.label != self.zero_shot_label
+
+
+class AnswerColumns(NamedTuple):
+    """The answers for B samples, column by column."""
+
+    labels: list[list[str]]  # of the best class, of the second best and so on, B each
+    probabilities: list[list[float]]  # of these
+    zero_shot_labels: list[str]
+    zero_shot_probabilities: list[float]  # of these
+    entropies: list[float]  # of the probabilities after adaptation, in nats
+    rejected: list[bool] | None  # None without `reject_below`
+
+
+class AnswerBatch(Sequence[Answer]):
+    """The answers for B samples. They may still be on their way from a GPU; reading one waits for them.
+
+    Args:
+        numbers: B×(2·k + 3), float64: the k best classes, their probabilities, the zero-shot class, its probability,
+            the entropy.
+        reject_below: answers with a lower probability are rejected; None to reject none.
+    """
+
+    def __init__(self, numbers: Tensor, class_names: Sequence[str], reject_below: float | None = None) -> None:
+        self._count, self._top = len(numbers), (numbers.shape[1] - 3) // 2
+        self._download = Download(numbers)
+        self._class_names, self._reject_below = class_names, reject_below
+
+    @property
+    def arrived(self) -> bool:
+        """Whether they can be read without waiting."""
+        return self._download.arrived
+
+    @cached_property
+    def columns(self) -> AnswerColumns:
+        """All of them, column by column."""
+        top, least = self._top, self._reject_below
+        numbers = self._download.wait().T.tolist()
+        probabilities = numbers[top : 2 * top]
+        return AnswerColumns(
+            labels=[self._names(column) for column in numbers[:top]],
+            probabilities=probabilities,
+            zero_shot_labels=self._names(numbers[-3]),
+            zero_shot_probabilities=numbers[-2],
+            entropies=numbers[-1],
+            rejected=None if least is None else [probability < least for probability in probabilities[0]],
+        )
+
+    @property
+    def changed(self) -> int:
+        """How many answers adaptation changed."""
+        return sum(map(str.__ne__, self.columns.labels[0], self.columns.zero_shot_labels))
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, row: int) -> Answer: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> list[Answer]: ...
+
+    def __getitem__(self, row: int | slice) -> Answer | list[Answer]:
+        if isinstance(row, slice):
+            return [self[number] for number in range(*row.indices(len(self)))]
+        held = self.columns
+        ranked = tuple((names[row], values[row]) for names, values in zip(held.labels, held.probabilities, strict=True))
+        zero_shot = (held.zero_shot_labels[row], held.zero_shot_probabilities[row])
+        return Answer(*ranked[0], *zero_shot, held.entropies[row], ranked, bool(held.rejected and held.rejected[row]))
+
+    def _names(self, column: list[float]) -> list[str]:
+        return [self._class_names[int(number)] for number in column]
+
+
+def answers_from(
+    logits: Tensor,
+    probabilities: Tensor,
+    zero_shot: Tensor,
+    class_names: Sequence[str],
+    top: int = 1,
+    reject_below: float | None = None,
+) -> AnswerBatch:
+    """One answer per row of the adapted logits, their probabilities and the zero-shot logits, all B×C.
+
+    Logits rank the classes, so that probabilities that round to the same number change no label. All is computed on
+    the device of the logits, and copied to the host once.
+    """
+    best = logits.topk(min(top, len(class_names)), dim=1).indices
+    alone = zero_shot.double().softmax(dim=1).max(dim=1)
+    columns = (alone.indices, alone.values, entropy_of(probabilities))
+    parts = (best, probabilities.gather(1, best), *(column[:, None] for column in columns))
+    return AnswerBatch(torch.cat([part.double() for part in parts], dim=1), class_names, reject_below)
+
 
 MOST_ANSWERS = 2**20
 
@@ -77,14 +189,12 @@ class Classifier:
         self.encoder = model if isinstance(model, Encoder) else load_encoder(model, device=device, dtype=dtype)
         suited = self.encoder.modality.prompts
         prompts = load_templates(templates, suited) if isinstance(templates, str) else templates
-        if isinstance(cache, str) and cache == "default":
-            cache = default_cache()
-        folder = None if cache is None else as_path(cache)
+        folder = default_cache() if cache == "default" else None if cache is None else as_path(cache)
         self.classifier = build_classifier(self.encoder, classes, prompts, descriptions=descriptions, cache=folder)
         require_probabilities(raw_probability, reject_below)
         self.raw_probability, self.reject_below = raw_probability, reject_below
         require_choice("decode", decode, get_args(Decode))
-        self.views, self._limits, self._decode = crops(views), limits, decode
+        self.views, self._limits, self._decode = Views.crops(views), limits, decode
         self._optimise = require_switch("compiled", compiled)
         self._programs: dict[int, EncoderProgram] = {}
         self._opened: tuple[frozenset[str], Reading, Decoding] | None = None
@@ -124,9 +234,9 @@ class Classifier:
         """
         require_count("top", top, 1, MOST_ANSWERS)
         require_switch("learn", learn)
-        return [] if _is_empty(samples) else list(self.answers(samples, learn=learn, top=top))
+        return list(self.answers(samples, learn=learn, top=top))
 
-    def answers(self, samples: Samples | Tensor, *, learn: bool, top: int) -> Answers:
+    def answers(self, samples: Samples | Tensor, *, learn: bool, top: int) -> AnswerBatch:
         """The same as columns, for at least one sample; on a GPU they may still be computed."""
         known = self.adapter.checked(samples)
         classifier = self.adapter.classifier
@@ -165,9 +275,12 @@ class Classifier:
                 f"{adapter.name} with these parameters needs the whole stream before it predicts; use pta eval"
             )
         needs = adapter.needs_with(adapter.parameters)
-        self.encoder.preparer(views=self.views if "views" in needs else None)
-        counts = {"views": self.views.count} if "views" in needs else {}
-        counts |= {"patches": self.encoder.patch_count()} if "patches" in needs else {}
+        counts = {}
+        if "views" in needs:
+            self.encoder.preparer(views=self.views)
+            counts["views"] = self.views.count
+        if "patches" in needs:
+            counts["patches"] = self.encoder.patch_count()
         if counts:
             one = torch.eye(1, self.encoder.dim)
             some = {name: one.expand(1, count, -1) for name, count in counts.items()}
@@ -241,21 +354,9 @@ class Classifier:
             )
 
 
-def crops(count: int) -> Views:
-    """How the views of a stream are drawn: an image's depend on its content alone."""
-    return Views(count, "crops", seed=None)
-
-
 def require_probabilities(raw_probability: object, reject_below: object) -> None:
     """Refuse a threshold that is not a probability, and any threshold for raw probabilities."""
     if reject_below is not None:
         require_number("reject_below", reject_below, 0.0, 1.0)
     if require_switch("raw_probability", raw_probability) and reject_below is not None:
         raise InvalidParameter("reject_below needs calibrated probabilities; leave out raw_probability")
-
-
-def _is_empty(samples: object) -> bool:
-    try:
-        return len(samples) == 0  # type: ignore[arg-type]
-    except TypeError:  # what has no length is not a batch, and refused as such
-        return False

@@ -18,12 +18,10 @@ from pta.door.images.jpeg import BaselineJpeg
 from pta.errors import InvalidSamples, PtaError, UnreadableSample, naming
 from pta.models import Encoder, ImageEncoder
 from pta.models.encoder import Prepare, Raw, by_shape
-from pta.run.decoding import PILLOW, Decoding, open_decoding
-from pta.run.feed.batches import Prepared, default_workers, prepare_in_batches
-from pta.run.feed.stages import in_stages
-from pta.run.gpu.downloads import Download
+from pta.run.feed.batches import Prepared, default_workers, in_stages, prepare_in_batches
 from pta.run.gpu.encoder_program import EncoderProgram
-from pta.run.reading import Reading
+from pta.run.gpu.transfers import Download
+from pta.run.reading import PILLOW, Decoding, Reading, open_decoding
 
 OnError = Literal["stop", "skip"]
 
@@ -68,10 +66,13 @@ def encode_files(
 
     On a GPU one batch is decoded and another encoded while a third is given out, unless the stream is live.
     """
-    encoder = program.encoder
+    encoder, device = program.encoder, program.encoder.device.type
     decoding = decoding or open_decoding(encoder, reading)
     prepare = _PrepareFile(decoding.prepare, encoder.preparer(limits=reading.limits), reading)
-    processes = reading.processes and isinstance(encoder, ImageEncoder)
+    processes = reading.processes
+    if processes is None:
+        processes = device == "cuda" and program.expects_many
+    processes = processes and isinstance(encoder, ImageEncoder)
     workers = reading.workers or default_workers(processes and decoding.name == PILLOW)
     size = reading.samples_at_once
     first = max(1, size // _FIRST_SHARE) if quick_start else 0
@@ -81,13 +82,14 @@ def encode_files(
         size=_bytes,
         live=live,
         processes=processes,
-        low_priority=encoder.device.type == "cpu",
+        low_priority=device == "cpu",
         stopping=stopping,
     )
     decode, begin = partial(_decode, decoding), partial(_begin, program, reading, on_error)
-    ahead = 0 if live or encoder.device.type == "cpu" else 1
+    ahead = 0 if live or device == "cpu" else 1
+    stages = in_stages(batches, decode, begin, ahead) if ahead else map(begin, map(decode, batches))
     with _prompt_threads() if ahead else nullcontext():
-        for begun in in_stages(batches, decode, begin, ahead):
+        for begun in stages:
             yield begun.wait()
             if begun.stop is not None:
                 raise unless_skipped(str(begun.stop))

@@ -23,14 +23,13 @@ from pta.core.modality import Modality
 from pta.core.parameters import require_choice, require_count, require_mapping
 from pta.data.features import STORED_AS, read_about
 from pta.data.sample_set import SampleSet
-from pta.door.claims import sole_writer
 from pta.door.files import as_path, join_tensors, require_writable
+from pta.door.locks import sole_writer
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, UnreadableSample
 from pta.models import Encoder
-from pta.run.decoding import PILLOW, Decoding, open_decoding
 from pta.run.encoding import OnError, encode_files, unless_skipped
 from pta.run.gpu.encoder_program import COMPILED_FROM, EncoderProgram, can_be_compiled
-from pta.run.reading import Reading
+from pta.run.reading import PILLOW, Decoding, Reading, open_decoding
 from pta.run.shards import Shards, discard_shards, open_shards
 
 _MEANS = ("decoder", "compiled")  # inputs that the user can change with an option
@@ -41,7 +40,7 @@ _VERSIONED = ("pta-vlm", "torch", "numpy", "pillow", "transformers", "open_clip_
 
 
 @dataclass(frozen=True)
-class Extraction:
+class ExtractedFile:
     """The result of an extraction."""
 
     path: Path
@@ -66,7 +65,7 @@ def extract(
     on_progress: Callable[[int], None] = lambda done: None,
     on_size: Callable[[int], None] = lambda size: None,
     wait: bool = False,
-) -> Extraction:
+) -> ExtractedFile:
     """Encode the samples and write them with the classifier's anchors to `out`, a `.safetensors` feature file.
 
     `about` is recorded too, for example the names of model and templates. A killed extraction loses at most `shard`
@@ -170,7 +169,7 @@ class _Extractor:
             return f"features of pictures decoded by {decoder}, not by {self.decoding.name} (see --decode)"
         return f"features of a model that was {'' if images.get('compiled') else 'not '}compiled (see --no-compile)"
 
-    def renew(self, known: Mapping[str, Any]) -> Extraction:
+    def renew(self, known: Mapping[str, Any]) -> ExtractedFile:
         """The existing file, with the classifier's anchors if it had others."""
         self._refuse_skipped(known["skipped"])
         discard_shards(self.out, known["images"])
@@ -180,7 +179,7 @@ class _Extractor:
                 names = [name for name in ("paths", "labels") if name in file.keys()]  # noqa: SIM118 (not a mapping)
                 described = {name: file.get_tensor(name) for name in names}
             self._write([self.out], described, {**known, **self.about})
-        return Extraction(self.out, known["count"], 0, tuple(known["skipped"]), renew)
+        return ExtractedFile(self.out, known["count"], 0, tuple(known["skipped"]), renew)
 
     def fill(self, shards: Shards, on_progress: Callable[[int], None], on_size: Callable[[int], None]) -> int:
         """Encode the missing shards in one pass, and save each as soon as its last sample is done."""
@@ -212,7 +211,7 @@ class _Extractor:
             on_progress(done)
         return len(to_do)
 
-    def join(self, shards: Shards, encoded: int) -> Extraction:
+    def join(self, shards: Shards, encoded: int) -> ExtractedFile:
         """Join the finished shards into one file."""
         contents = [shards.contents(numbers) for numbers in shards.ranges]
         kept = [number for numbers, _ in contents for number in numbers]
@@ -225,7 +224,7 @@ class _Extractor:
         made = {"count": len(kept), "skipped": skipped, "batch": shards.batch, "versions": _versions()}
         record = {"dataset": samples.name, "notes": samples.notes, "images": self.inputs, **self.about}
         self._write(parts, _described(samples, kept), {**made, **record})
-        return Extraction(self.out, len(kept), encoded, tuple(skipped), decoded=self.decoding.sentence())
+        return ExtractedFile(self.out, len(kept), encoded, tuple(skipped), decoded=self.decoding.sentence())
 
     def _refuse_skipped(self, skipped: Sequence[str]) -> None:
         if skipped and self.on_error == "stop":

@@ -4,28 +4,24 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import get_args
 
 import torch
 
-from pta.core.parameters import require_choice, require_count
 from pta.data.sample_set import SampleReference
 from pta.errors import PtaError
-from pta.run.answers import Answers
-from pta.run.classifier import MOST_ANSWERS, Classifier
-from pta.run.decoding import Decoding
+from pta.run.classifier import AnswerBatch, Classifier
 from pta.run.encoding import Encoded, OnError, encode_files, samples_of
 from pta.run.gpu.encoder_program import EncoderProgram
-from pta.run.reading import Reading
+from pta.run.reading import Decoding, Reading
 
 
 @dataclass(frozen=True)
-class Predicted:
+class PredictedBatch:
     """A batch of answers by the keys of their samples, and the samples that could not be read."""
 
     keys: list[str]  # of all samples of the batch, in order
     answered: list[str]  # those that could be read
-    answers: Answers
+    answers: AnswerBatch
     failures: list[PtaError]
 
 
@@ -44,9 +40,9 @@ class Tally:
     rejected: int | None = None  # among them; None without `reject_below`
     skipped: int = 0
     began: float = field(default_factory=time.perf_counter)
-    _coming: deque[Answers] = field(default_factory=deque)
+    _coming: deque[AnswerBatch] = field(default_factory=deque)
 
-    def add(self, part: Predicted) -> None:
+    def add(self, part: PredictedBatch) -> None:
         """Count a batch."""
         self.samples += len(part.answers)
         self.skipped += len(part.failures)
@@ -57,8 +53,8 @@ class Tally:
         while self._coming and self._coming[0].arrived:
             answers = self._coming.popleft()
             self.changed += answers.changed
-            if answers.rejected is not None:
-                self.rejected = (self.rejected or 0) + sum(answers.rejected)
+            if answers.columns.rejected is not None:
+                self.rejected = (self.rejected or 0) + sum(answers.columns.rejected)
         speed = self.samples / max(time.perf_counter() - self.began, 1e-9)
         share = 100 * self.changed / max(self.samples, 1)
         skipped = f", {self.skipped:,} skipped" if self.skipped else ""
@@ -82,7 +78,7 @@ def predict_stream(
     on_error: OnError = "stop",
     live: bool = False,
     stopping: Callable[[], bool] = lambda: False,
-) -> Iterator[Predicted]:
+) -> Iterator[PredictedBatch]:
     """Batches of answers in the order of the samples; `first` is the number of the first sample.
 
     `total` is the number of samples if it is known: on a GPU the model is compiled for many.
@@ -90,8 +86,6 @@ def predict_stream(
     When a batch is yielded, the classifier has learned exactly the batches yielded so far. For `on_error`, `live` and
     `stopping` see `encode_files`.
     """
-    require_count("top", top, 1, MOST_ANSWERS)
-    require_choice("on_error", on_error, get_args(OnError))
     reading = classifier.reading(reading or Reading())
     expected = None if total is None else total - first
     program = EncoderProgram(classifier.encoder, reading.encoded_at_once, expected, optimise=reading.compiled)
@@ -105,10 +99,10 @@ def predict_stream(
     return (_predicted(classifier, part, learn, top) for part in parts)
 
 
-def _predicted(classifier: Classifier, part: Encoded[SampleReference], learn: bool, top: int) -> Predicted:
-    answers = Answers(torch.empty(0, 2 * top + 3), ())
+def _predicted(classifier: Classifier, part: Encoded[SampleReference], learn: bool, top: int) -> PredictedBatch:
+    answers = AnswerBatch(torch.empty(0, 2 * top + 3), ())
     if part.samples:
         on_device = part.on_device if classifier.adapter.classifier.anchors.is_cuda else None
         answers = classifier.answers(samples_of(part.tensors, on_device), learn=learn, top=top)
     taken, answered = ([sample.key for _, sample in samples] for samples in (part.taken, part.samples))
-    return Predicted(taken, answered, answers, [error for _, error in part.failures])
+    return PredictedBatch(taken, answered, answers, [error for _, error in part.failures])

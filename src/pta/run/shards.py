@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from pta.door.files import load_tensors, read_json, remove_temporary_files, save_tensors, write_atomically
-from pta.door.folders import make_own_folder
+from pta.door.plain_files import make_own_folder
 from pta.errors import StateMismatch, UnreadableFile
 
 _RECORD = "inputs.json"

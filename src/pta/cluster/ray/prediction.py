@@ -25,7 +25,7 @@ from pta.errors import StateMismatch, UnreadableFile, naming
 from pta.methods import create_adapter, needs_model
 from pta.methods.adapter import Adapter
 from pta.models import Encoder
-from pta.run.answers import answers_from
+from pta.run.classifier import answers_from
 from pta.run.encoding import encode_files, samples_of
 
 KIND = "labels"
@@ -202,7 +202,8 @@ def _answer(
         zero_shot = adapter.classifier.logits(known.features.to(adapter.classifier.anchors))
         logits = adapter.step(known)
         answers = answers_from(logits, adapter.probabilities_unchecked(logits), zero_shot, job.classifier.class_names)
-        columns = (answers.labels[0], answers.probabilities[0], answers.zero_shot_labels)
+        held = answers.columns
+        columns = (held.labels[0], held.probabilities[0], held.zero_shot_labels)
         said |= dict(zip((numbers[place] for place, _ in part.samples), zip(*columns, strict=True), strict=True))
 
 

@@ -16,8 +16,7 @@ from typing import IO, Any
 
 from pta.data.sources.addresses import filesystem, is_remote
 from pta.door.files import as_path, write_atomically
-from pta.door.folders import make_folder
-from pta.door.plain_files import require_no_link
+from pta.door.plain_files import make_folder, require_no_link
 from pta.errors import PtaError, StateMismatch, UnreadableFile, family, first_line
 
 _LONGEST_HEADER = 100 * 2**20  # that safetensors itself takes

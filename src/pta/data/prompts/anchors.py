@@ -18,7 +18,7 @@ from torch.nn.functional import normalize
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.data.prompts.texts import class_texts, warn_about_names
-from pta.door.files import as_path, load_tensors, save_tensors
+from pta.door.files import load_tensors, save_tensors
 from pta.errors import PtaError
 
 _KIND = "text anchors"
@@ -60,7 +60,6 @@ def build_classifier(
     of how many are encoded.
     """
     texts = class_texts(class_names, templates, descriptions)
-    cache = None if cache is None else as_path(cache)
     remark_on = getattr(
         encoder, "remark_on_names", None
     )  # not of every model: see `pta.models.packaged.packaged_encoder`

@@ -2,9 +2,11 @@
 
 import os
 import queue
+import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +19,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 _Outcome = tuple[Result | None, PtaError | None]
 
+_NICENESS = 19
 _POLL = 0.1  # seconds between looks at `stopping` while nothing arrives
 _MOST_AT_ONCE = 32  # items that a thread is given at once
 _MOST_BYTES = 2**30
@@ -75,16 +78,21 @@ def prepare_in_batches(
     """
     workers = workers or default_workers(processes)
     ahead = 2 * max(batch, workers)  # no worker is idle, however small the batches
-    at_once = 1 if live else min(_MOST_AT_ONCE, max(1, batch // (workers if processes else 2 * workers)))
-    waiting: queue.Queue[_Work[Item, Result] | _End] = queue.Queue(maxsize=max(1, ahead // at_once))
+    most = 1 if live else min(_MOST_AT_ONCE, max(1, batch // (workers if processes else 2 * workers)))
+    waiting: queue.Queue[_Work[Item, Result] | _End] = queue.Queue(maxsize=max(1, ahead // most))
     held = _Held(size)
     stopped = threading.Event()
-    pool = Workers(workers, processes=processes, low_priority=low_priority)
+    start = _lower_priority if low_priority else None
+    pool: Workers | ThreadPoolExecutor
+    if processes and sys.platform == "linux":
+        pool = Workers(workers, start)
+    else:
+        pool = ThreadPoolExecutor(workers, "prepare", initializer=start)
 
     def put(entry: "_Work[Item, Result] | _End") -> None:
         while not stopped.is_set():
             with suppress(queue.Full):
-                if held.bytes > _MOST_BYTES and waiting.qsize() * at_once >= batch:
+                if held.bytes > _MOST_BYTES and waiting.qsize() * most >= batch:
                     stopped.wait(_POLL)
                     continue
                 waiting.put(entry, timeout=_POLL)
@@ -92,12 +100,12 @@ def prepare_in_batches(
 
     def produce() -> None:
         try:
-            for several in _in_groups(items, at_once, batch, ends):
+            for several, is_last in _in_groups(items, most, batch, ends):
                 if stopped.is_set():
                     return
                 future = pool.submit(partial(_prepare_all, prepare), several)
                 future.add_done_callback(held.add)
-                put(_Work(several, ends(several[-1]), future))
+                put(_Work(several, is_last, future))
             put(_End())
         except BaseException as error:  # noqa: BLE001 (of the source; the reader of the batches raises it)
             put(_End(error))
@@ -116,9 +124,14 @@ def prepare_in_batches(
             raise end.error
     finally:
         stopped.set()
-        pool.close()
+        pool.shutdown(wait=False, cancel_futures=True)
         if producer is not threading.current_thread():  # which may collect a stream that was forgotten
             producer.join(2 * _POLL)  # a thread that wakes while the interpreter ends can abort the process
+
+
+def _lower_priority() -> None:
+    if sys.platform == "linux":  # where priorities belong to threads
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 @dataclass(frozen=True)
@@ -153,23 +166,29 @@ class _Held(Generic[Result]):
             self.bytes += sign * total
 
 
-def _in_groups(items: Iterable[Item], most: int, batch: int, ends: Callable[[Item], bool]) -> Iterator[list[Item]]:
-    """The items, a few at a time and none of two batches together; what came before an error of the source, too."""
+def _in_groups(
+    items: Iterable[Item], most: int, batch: int, ends: Callable[[Item], bool]
+) -> Iterator[tuple[list[Item], bool]]:
+    """The items, a few at a time and none of two batches together; what came before an error of the source, too.
+
+    With each group, whether its batch ends, although it is not full.
+    """
     group: list[Item] = []
     in_batch = 0
     try:
         for item in items:
             group.append(item)
-            in_batch = 0 if ends(item) else (in_batch + 1) % batch
+            is_last = ends(item)
+            in_batch = 0 if is_last else (in_batch + 1) % batch
             if len(group) == most or in_batch == 0:
-                yield group
+                yield group, is_last
                 group = []
     except Exception:
         if group:
-            yield group
+            yield group, False
         raise
     if group:
-        yield group
+        yield group, False
 
 
 def _collect(
@@ -203,3 +222,35 @@ def _outcome(prepare: Callable[[Item], Result], item: Item) -> _Outcome[Result]:
         return prepare(item), None
     except UserMistake as error:
         return None, error
+
+
+Batch = TypeVar("Batch")
+Decoded = TypeVar("Decoded")
+Begun = TypeVar("Begun")
+
+
+def in_stages(
+    batches: Iterable[Batch], decode: Callable[[Batch], Decoded], begin: Callable[[Decoded], Begun], ahead: int
+) -> Iterator[Begun]:
+    """`begin(decode(batch))` for batch after batch, in order.
+
+    A thread decodes so many batches ahead of what is begun, and that is begun so many ahead of what is given out. An
+    error of the source comes after all that was before it.
+    """
+    with ThreadPoolExecutor(1, "decode") as pool:
+        decoded = _held_back((pool.submit(decode, batch) for batch in batches), ahead)
+        yield from _held_back((begin(future.result()) for future in decoded), ahead)
+
+
+def _held_back(items: Iterable[Item], count: int) -> Iterator[Item]:
+    """The items, so many of them later than they come; before an error of the source, those that are left."""
+    held: deque[Item] = deque()
+    try:
+        for item in items:
+            held.append(item)
+            if len(held) > count:
+                yield held.popleft()
+    except Exception:
+        yield from held
+        raise
+    yield from held

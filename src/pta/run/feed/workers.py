@@ -9,7 +9,6 @@ import os
 import pickle
 import queue
 import signal
-import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -30,7 +29,6 @@ from pta.errors import MachineFailure
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 
-_NICENESS = 19
 _SHARED = 2**32  # bytes of memory in which results lie; what was never used is not taken from the system
 _SLOTS = 256  # pieces of it, one for each call of which the results are still in use
 # Imported once, by a server from which all processes of this one and of later workers are forked.
@@ -42,25 +40,24 @@ _ENDING = [one for one in signal.Signals if one.name in ("SIGINT", "SIGTERM", "S
 
 
 class Workers:
-    """Calls functions in threads or, if `processes`, in processes as soon as these have started."""
+    """Calls functions in threads, and in processes as soon as these have started; only on Linux.
 
-    def __init__(self, count: int, *, processes: bool, low_priority: bool) -> None:
-        start = _lower_priority if low_priority else None
-        processes = processes and sys.platform == "linux"
-        self._threads = ThreadPoolExecutor(min(count, _THREADS) if processes else count, "prepare", initializer=start)
-        self._processes: ProcessPoolExecutor | None = None
+    `start` is called first in each of them.
+    """
+
+    def __init__(self, count: int, start: Callable[[], None] | None = None) -> None:
+        self._threads = ThreadPoolExecutor(min(count, _THREADS), "prepare", initializer=start)
         self.started = threading.Event()  # whether calls go to processes
-        if processes:
-            self._memory = _SharedMemory()
-            given: tuple[Any, bool] = (self._memory, low_priority)
-            context = get_context("forkserver")
-            context.set_forkserver_preload(_PRELOADED)
-            self._processes = ProcessPoolExecutor(count, context, _begin_process, given)
-            self._threads.submit(self._start, self._processes, count)
+        self._memory = _SharedMemory()
+        given: tuple[Any, ...] = (self._memory, start)
+        context = get_context("forkserver")
+        context.set_forkserver_preload(_PRELOADED)
+        self._processes = ProcessPoolExecutor(count, context, _begin_process, given)
+        self._threads.submit(self._start, count)
 
     def submit(self, call: Callable[[Given], Made], given: Given) -> "Future[Made]":
         """The result of a call to come."""
-        if self._processes is None or not self.started.is_set():
+        if not self.started.is_set():
             return self._threads.submit(call, given)
         done: Future[Made] = Future()
         slot = self._memory.take()
@@ -80,18 +77,17 @@ class Workers:
         except BaseException as error:  # noqa: BLE001 (of the call; whoever waits for it raises it)
             done.set_exception(error)
 
-    def _start(self, processes: ProcessPoolExecutor, count: int) -> None:
+    def _start(self, count: int) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # for the server, which inherits it while it imports
         with suppress(RuntimeError):  # closed meanwhile
-            for future in [processes.submit(os.getpid) for _ in range(count)]:
+            for future in [self._processes.submit(os.getpid) for _ in range(count)]:
                 future.result()
             self.started.set()
 
-    def close(self) -> None:
-        """Begin nothing more."""
+    def shutdown(self, **how: bool) -> None:
+        """As of an executor."""
         for pool in (self._threads, self._processes):
-            if pool is not None:
-                pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(**how)
 
 
 class _SharedMemory:
@@ -144,15 +140,15 @@ def _mapped_again(handle: Any) -> mmap.mmap:
         os.close(file)
 
 
-def _begin_process(shared: mmap.mmap, low_priority: bool) -> None:
+def _begin_process(shared: mmap.mmap, start: Callable[[], None] | None) -> None:
     """Leave signals to the process that the user has started, and end with it."""
     global _shared
     _shared = shared
     for number in _ENDING:
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    if low_priority:
-        _lower_priority()
+    if start is not None:
+        start()
 
 
 def _end_with_parent() -> None:
@@ -160,11 +156,6 @@ def _end_with_parent() -> None:
     assert parent is not None
     wait([parent.sentinel])
     os._exit(1)
-
-
-def _lower_priority() -> None:
-    if sys.platform == "linux":  # where priorities belong to threads
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 def _call(call: Callable[[Given], Any], given: Given, slot: int | None) -> tuple[bytes, list[int]]:

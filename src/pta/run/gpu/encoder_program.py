@@ -16,10 +16,11 @@ from subprocess import SubprocessError
 import torch
 from torch import Tensor
 
+from pta.door.foreign import failure_of
 from pta.errors import InvalidParameter, first_line
 from pta.models import Encoder, ImageEncoder
 from pta.run.gpu.recording import Recording
-from pta.run.gpu.uploads import Uploads
+from pta.run.gpu.transfers import Uploads
 
 COMPILED_FROM = 2_000
 """A model is compiled for at least this many samples."""
@@ -45,7 +46,7 @@ class EncoderProgram:
         self, encoder: Encoder, batch: int, expected: int | None = None, *, whole: bool = False, optimise: bool = True
     ) -> None:
         self.encoder, self._batch, self._whole = encoder, batch, whole
-        self._plain_until = 0 if expected is not None and expected >= COMPILED_FROM else COMPILED_FROM
+        self.expects_many = expected is not None and expected >= COMPILED_FROM
         self._optimise = optimise and can_be_compiled(encoder)
         self._done = 0
         self._compiling: _Compiling | None = None
@@ -67,7 +68,7 @@ class EncoderProgram:
 
     def _advance(self, raw: Tensor) -> None:
         """Start compiling if it is due; record the compiled model."""
-        if self._compiling is None and self._done >= self._plain_until:
+        if self._compiling is None and (self.expects_many or self._done >= COMPILED_FROM):
             self._raw = torch.zeros((self._batch, *raw.shape[1:]), dtype=raw.dtype, device=self.encoder.device)
             self._compiling = _Compiling(self.encoder, self._raw)
         if self._compiling is None or not (self._whole or self._compiling.finished):
@@ -136,14 +137,10 @@ class _Compiling:
 
     def _run(self) -> None:
         compiled = torch.compile(self._encoder.encode_unchecked, dynamic=False)
-        try:
-            with on(self._like.device):
-                compiled(self._like)
-            self._encode = compiled
-        except (*COMPILER_ERRORS, SystemExit) as error:  # the model runs without it
-            self._failure = error
-        finally:
-            atexit.unregister(self._break_off)
+        with on(self._like.device):
+            self._failure = failure_of(lambda: compiled(self._like))
+        self._encode = compiled if self._failure is None else self._encode
+        atexit.unregister(self._break_off)
 
     def _break_off(self) -> None:
         """Stop when the interpreter ends, which a thread that is still in a compiler would abort."""

@@ -18,16 +18,15 @@ from torch import Tensor, nn
 
 from pta.core.parameters import require_count
 from pta.core.samples import Samples
+from pta.door.foreign import failure_of
 from pta.door.images import DevicePreprocessing
 from pta.door.images.preprocessing import require_bytes
 from pta.errors import InvalidParameter, InvalidSamples, first_line, shown
 from pta.methods.adapter import Adapter
 from pta.models import ImageEncoder
-from pta.run.gpu.downloads import Download
-from pta.run.gpu.encoder_program import COMPILER_ERRORS
 from pta.run.gpu.recordable import is_recordable
 from pta.run.gpu.recording import Recording
-from pta.run.gpu.uploads import Uploads
+from pta.run.gpu.transfers import Download, Uploads
 
 Pixels = Tensor | npt.NDArray[np.uint8]
 
@@ -199,10 +198,8 @@ class Program:
     def _optimise(self) -> None:
         plain = self._resize, self._encode
         self._resize, self._encode = (torch.compile(part, dynamic=False) for part in plain)
-        try:
-            self._features()
-        except COMPILER_ERRORS as error:  # the model runs without it
-            complaint = f"{self.encoder.architecture} runs uncompiled; torch.compile failed: {first_line(error)}"
+        if (failure := failure_of(self._features)) is not None:
+            complaint = f"{self.encoder.architecture} runs uncompiled; torch.compile failed: {first_line(failure)}"
             warnings.warn(complaint, stacklevel=3)
             self._resize, self._encode = plain
 

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pta.core.samples import Samples
+from pta.door.foreign import failure_of
 from pta.methods.adapter import Adapter
 
 _GIVEN = {"features": 1, "views": 64, "patches": 196}  # of a sample
@@ -76,14 +77,16 @@ def is_recordable(adapter: Adapter, batch: int = 1) -> bool:
     twin = _without_numbers(adapter.clone(), fake)
     state, values = twin.state(), _plain_values(twin)
     dataflow = _Dataflow(state.values(), twin.classifier.anchors.device)
-    try:
+
+    def rehearse() -> None:
         with fake, dataflow:
             for call in (twin.step_before_refresh, twin.predict, twin.predict, twin.step_before_refresh):
                 samples = _samples(twin, batch)
                 dataflow.begin_call(samples)
                 dataflow.use([call(samples)])
                 twin.refresh_state()
-    except (RuntimeError, TypeError, ValueError):  # of torch, NumPy and checks, where a method needs the numbers
+
+    if failure_of(rehearse) is not None:  # the method needs numbers
         return False
     same_tensors = all(tensor is state[name] for name, tensor in twin.state().items())
     now = _plain_values(twin)

@@ -15,8 +15,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pta.door.folders import make_folder
-from pta.door.plain_files import require_no_link, require_plain_database, require_plain_file
+from pta.door.plain_files import make_folder, require_no_link, require_plain_database, require_plain_file
 from pta.errors import PtaError, StateMismatch, UnreadableFile, family, reason
 
 if TYPE_CHECKING:

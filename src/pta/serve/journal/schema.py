@@ -22,8 +22,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pta.door.folders import sync_folder
-from pta.door.plain_files import database_files
+from pta.door.plain_files import (
+    database_files,
+    sync_folder,
+)
 from pta.errors import MachineFailure, PtaError, UnreadableFile, family, first_line
 
 FORMAT = 2

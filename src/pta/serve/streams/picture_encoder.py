@@ -14,11 +14,10 @@ from pta.door.images.reading import open_counted
 from pta.door.limits import Limits
 from pta.errors import PtaError, UnreadableSample, naming
 from pta.models import Encoder, ImageEncoder
-from pta.run.decoding import open_decoding
 from pta.run.encoding import encode_prepared
 from pta.run.feed.batches import default_workers
 from pta.run.gpu.encoder_program import EncoderProgram
-from pta.run.reading import Reading
+from pta.run.reading import Reading, open_decoding
 from pta.serve.streams.stage import errors_told_to, use_threads
 
 _log = logging.getLogger("pta.serve")

@@ -1,0 +1,339 @@
+"""The options of `pta predict`, where its rows go, and where it starts: also after samples that a state has learned."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pta.cli import options
+from pta.cli.messages import say, writing_stdout
+from pta.cli.output import STDOUT
+from pta.data.sample_set import SampleReference
+from pta.door.locks import sole_writers
+from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
+from pta.methods import adapter_class
+from pta.methods.state_file import require_saved_for
+from pta.run.classifier import AnswerBatch, require_probabilities
+from pta.run.reading import Reading, Views
+from pta.run.row_file import CsvRows, JsonLines, RowFile, RowMark, columns, path_as_written
+from pta.run.saved_stream import Progress, RowSink, RowThread, StreamRecord, read_record, skip_taken
+
+_REJECTS = ('"rejected": true}', '"rejected": false}')  # how a row ends
+
+
+@dataclass(frozen=True)
+class StateOptions:
+    """The state of the method, which is loaded and saved."""
+
+    state: Annotated[Path | None, typer.Option(help="Load this state if it exists, and save to it.")] = None
+    save_every: Annotated[float, typer.Option(min=0, help="Seconds between saves of the state.")] = 30
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Skip samples that the state has learned from, and add missing rows.")
+    ] = False
+    freeze: Annotated[bool, typer.Option("--freeze", help="Predict from the state without learning.")] = False
+
+    @property
+    def loaded(self) -> Path | None:
+        """The state that exists and is continued."""
+        return self.state if self.state is not None and self.state.exists() else None
+
+    @property
+    def saved(self) -> Path | None:
+        """Where the state is saved."""
+        return None if self.freeze else self.state
+
+    def require(self, method: options.MethodOptions, names: Sequence[str]) -> None:
+        """Refuse a state of other classes or another method, and parameters beside a state, which has its own."""
+        if self.loaded is None:
+            return
+        if method.parameters:
+            raise InvalidParameter(
+                f"{self.state} has parameters of its own; leave out --set, --prior and --calibration"
+            )
+        require_saved_for(self.loaded, names, method.method)
+
+    def require_usable(self, rows: "RowOptions", *, frames: bool) -> None:
+        """Refuse options of a state that do not go together, or not with the output."""
+        if self.resume:
+            if self.state is None:
+                raise InvalidParameter("--resume continues from a saved state; name it with --state")
+            if rows.file is None:
+                raise InvalidParameter("--resume adds missing rows to a file; name it with --out")
+            if frames:
+                raise InvalidParameter(
+                    "--resume lists the samples again, which --frames cannot do; leave one of them out"
+                )
+            if self.freeze:
+                raise InvalidParameter(
+                    "--resume continues learning, and --freeze does not learn; leave one of them out"
+                )
+        if self.state is None:
+            if self.freeze:
+                raise InvalidParameter(
+                    "--freeze predicts from a saved state; name it with --state (zero-shot: --method clip)"
+                )
+        elif os.path.realpath(self.state) == os.path.realpath(
+            rows.out
+        ):  # unlike Path.resolve, it accepts circular links
+            raise InvalidParameter("--out and --state must be different files")
+        elif self.freeze and not self.loaded:
+            raise UnreadableFile(f"--freeze needs a state, but there is no such file: {self.state}")
+
+    def require_same_decoder(self, decoder: str) -> None:
+        """Refuse to continue a state that was learned from pictures of another decoder."""
+        record = None if self.loaded is None else read_record(self.loaded)
+        if record is not None and record.decoder not in ("", decoder):
+            problem = f"{self.state} was learned from pictures decoded by {record.decoder}, not by {decoder}"
+            raise StateMismatch(f"{problem}; choose the decoder with --decode pillow or --decode gpu")
+
+
+@dataclass(frozen=True)
+class RowOptions:
+    """What rows hold, and where they go."""
+
+    top: Annotated[int, typer.Option(min=1, help="How many classes to list for each sample.")] = 1
+    raw_probability: Annotated[
+        bool, typer.Option("--raw-probability", help="Write the softmax of the raw logits, not calibrated.")
+    ] = False
+    reject_below: Annotated[
+        float | None,
+        typer.Option(
+            metavar="P", min=0, max=1, help="Mark rows with a lower probability as rejected (none of the classes)."
+        ),
+    ] = None
+    out_: Annotated[
+        str, typer.Option("--out", help="File for the rows, .jsonl or .csv, or - for stdout; with --cluster a folder.")
+    ] = STDOUT
+    append: Annotated[bool, typer.Option("--append", help="Append rows to an existing file.")] = False
+    replace: options.Replace = False
+    csv: Annotated[bool, typer.Option("--csv", help="Write CSV to stdout instead of JSON lines.")] = False
+
+    def __post_init__(self) -> None:
+        require_probabilities(self.raw_probability, self.reject_below)
+
+    @property
+    def out(self) -> Path:
+        """The file, or `-`."""
+        return Path(self.out_)
+
+    @property
+    def file(self) -> Path | None:
+        """The file, unless rows go to standard output."""
+        return None if self.out_ == STDOUT else Path(self.out_)
+
+    @property
+    def rejects(self) -> bool:
+        """Whether rows say that they are rejected."""
+        return self.reject_below is not None
+
+    def require_place(self, top: int, append: bool) -> None:
+        """Refuse an output that rows cannot be written to, before any work."""
+        out = self.file
+        if out is None:
+            if append or sys.stdout is None:
+                raise InvalidParameter(
+                    "--append adds to a file; name it with --out" if append else "there is no stdout"
+                )
+            return
+        if self.csv:
+            raise InvalidParameter("--csv is for standard output; the suffix of --out decides the format of a file")
+        if out.suffix not in (".jsonl", ".csv"):
+            raise UnreadableFile(f"--out {out}: the file must end in .jsonl or .csv")
+        if append and self.replace:
+            raise InvalidParameter("--append keeps the rows of a file, and --replace does not; leave one of them out")
+        if out.is_file():
+            if not append and not self.replace:
+                raise UnreadableFile(
+                    f"{out} exists; --append adds to it, --replace overwrites it, or choose another --out"
+                )
+            if not os.access(out, os.R_OK | os.W_OK):
+                raise UnreadableFile(f"cannot write {out}: permission denied")
+            if append:
+                self._require_same_rows(out, top)
+
+    def _require_same_rows(self, out: Path, top: int) -> None:
+        with out.open(encoding="utf-8", errors="surrogateescape") as file:
+            first = file.readline().rstrip("\r\n")
+        if out.suffix == ".csv" and first not in ("", ",".join(columns(top, rejects=self.rejects))):
+            same = "use the same --top and --reject-below as before"
+            raise UnreadableFile(f"{out} has other columns ({first[:200]}); {same}, or choose another --out")
+        if out.suffix == ".jsonl" and first and not first.startswith("{"):
+            raise UnreadableFile(f"{out} does not hold JSON lines; choose another --out")
+        if out.suffix == ".jsonl" and first.endswith("}") and first.endswith(_REJECTS) != self.rejects:
+            raise UnreadableFile(
+                f"{out} was written with{'out' * self.rejects} --reject-below; do the same, or choose another --out"
+            )
+
+    @contextmanager
+    def open(self, top: int, after: RowMark | None) -> Iterator[RowSink]:
+        """A sink for rows; a file is first cut off after the mark."""
+        if self.file is None:
+            sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
+            yield _StandardOutput(CsvRows(sys.stdout, top, rejects=self.rejects) if self.csv else JsonLines(sys.stdout))
+            return
+        if self.replace and self.file.is_file():
+            os.truncate(self.file, 0)
+        file = RowFile(self.file, top, after, rejects=self.rejects)
+        thread = RowThread(file)
+        try:
+            yield thread
+        finally:
+            thread.close()
+            file.close()
+
+
+class _StandardOutput:
+    """Rows on standard output, which cannot be resumed."""
+
+    def __init__(self, rows: CsvRows | JsonLines) -> None:
+        self._rows = rows
+
+    def write(self, paths: Sequence[str], answers: AnswerBatch) -> None:
+        with writing_stdout():
+            self._rows.write(paths, answers)
+
+    def finish(self) -> None:
+        with writing_stdout():
+            pass
+
+    def mark(self) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class PredictOptions:
+    """The options of `pta predict`."""
+
+    images: Annotated[list[str], typer.Argument(metavar="PATH", help="Folders and files, or - for standard input.")]
+    texts: options.TextOptions
+    model: options.ModelOptions
+    method: options.MethodOptions
+    state: StateOptions
+    rows: RowOptions
+    samples: options.SampleOptions
+    cluster: options.ClusterOptions
+    views: Annotated[int, typer.Option(help="Augmented views per image, for methods that need views.")] = 64
+    frames: Annotated[bool, typer.Option("--frames", help="Standard input has pictures instead of paths.")] = False
+    by: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="With --cluster: one stream per value of it, or per folder.")
+    ] = None
+    epsilon: Annotated[
+        float, typer.Option(min=0, max=1, help="With --cluster: how far prototypes may differ where blocks meet.")
+    ] = 1e-6
+
+    def reading(self) -> Reading:
+        """How samples are read for the method."""
+        method = adapter_class(self.method.name)
+        if method.scope == "stream":
+            raise InvalidParameter(
+                f"{self.method.name} needs the whole dataset at once, not a stream; "
+                "use pta extract and pta eval --predictions"
+            )
+        reading = self.samples.reading(self.samples.processes)
+        return reading.for_needs(method.needs_with(self.method.parameters), Views.crops(self.views))
+
+    @contextmanager
+    def alone(self, names: Sequence[str], top: int) -> Iterator[None]:
+        """Be the only writer of the rows and the state, once they are known to be usable."""
+        with sole_writers(self.state.saved, self.rows.file):
+            self.rows.require_place(top, self.rows.append or self.state.resume)
+            self.state.require(self.method, names)
+            yield
+
+    def require_cluster(self) -> None:
+        """Refuse what one stream on one machine can do only."""
+        rows, state = self.rows, self.state
+        self.cluster.refuse(
+            {
+                "--resume": state.resume,
+                "--freeze": state.freeze,
+                "--append": rows.append,
+                "--replace": rows.replace,
+                "--csv": rows.csv,
+                "--frames": self.frames,
+                "--top": rows.top > 1,
+                "--raw-probability": rows.raw_probability,
+                "--reject-below": rows.rejects,
+                "more than one PATH": len(self.images) > 1,
+                "standard input": self.images == [STDOUT],
+                "stdout as --out": rows.file is None,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Start:
+    """The samples to predict, the progress of the stream before them, and where their rows go in the file."""
+
+    samples: Iterable[SampleReference]
+    progress: Progress
+    after: RowMark | None = None
+
+
+def find_start(samples: Iterable[SampleReference], state: StateOptions, rows: RowOptions) -> Start:
+    """Find where to start, and tell the user if it is not the first sample. With `--replace`, no row stays."""
+    out = rows.out
+    record = None if state.loaded is None or state.freeze else read_record(state.loaded)
+    if state.resume and state.loaded is not None:
+        return _after(samples, record, state.loaded, out)
+    if state.resume and out.is_file() and out.stat().st_size:
+        raise UnreadableFile(
+            f"{out} holds rows, but there is no {state.state}; choose another --out, or leave out --resume"
+        )
+    progress = Progress("" if record is None else record.decoder)
+    if record is None or record.rows is None or rows.replace or not record.rows.is_in(out):
+        return Start(samples, progress)
+    if surplus := record.rows.keys_after(out):
+        say(
+            f"{out} has {len(surplus):,} rows written after {state.state} was saved; "
+            "the state has not learned from them"
+        )
+        return Start(samples, progress)
+    return Start(samples, progress, _with_unwritten(record.rows))
+
+
+def _after(samples: Iterable[SampleReference], record: StreamRecord | None, state: Path, out: Path) -> Start:
+    if record is None or record.rows is None:
+        raise StateMismatch(
+            f"{state} does not record a stream with a row file; without --resume it continues from what was learned"
+        )
+    rest, progress = skip_taken(samples, record, state)
+    if not record.rows.is_in(out):
+        todo = "restore that file, or leave out --resume and choose another --out"
+        raise UnreadableFile(f"{out} {_what_is_wrong(out, record.rows, state)}; {todo}")
+    if surplus := record.rows.keys_after(out):
+        _require_own(surplus, samples, record.taken, record.rows, out)
+        say(f"{len(surplus):,} rows after the last saved state will be written again")
+    return Start(rest, progress, _with_unwritten(record.rows))
+
+
+def _what_is_wrong(out: Path, mark: RowMark, state: Path) -> str:
+    if not out.is_file():
+        return f"does not exist; the rows of {state} were in a file called {mark.file}"
+    if (size := out.stat().st_size) < mark.bytes:
+        return f"has {size:,} bytes, but {state} was saved with {mark.bytes:,}: rows are missing"
+    return f"is not the file that {state} was saved with ({mark.file})"
+
+
+def _require_own(surplus: Sequence[str | None], samples: Any, taken: int, mark: RowMark, out: Path) -> None:
+    """Refuse to cut off rows of samples that are not predicted next, if the next samples are known."""
+    if isinstance(samples, Sequence):
+        coming = {
+            None,
+            *mark.keys_unwritten(),
+            *(path_as_written(sample.key, out.suffix) for sample in samples[taken:]),
+        }
+        for key in surplus:
+            if key not in coming:
+                raise UnreadableFile(f"{out} holds a row for {key}, which is not one of the next samples")
+
+
+def _with_unwritten(mark: RowMark) -> RowMark:
+    if mark.unwritten:
+        say(f"{mark.unwritten.count(chr(10)):,} rows that could not be written before will be written now")
+    return mark

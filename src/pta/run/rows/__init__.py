@@ -1,1 +1,0 @@
-"""Answers as rows, and a stream that can be resumed."""
