@@ -14,7 +14,6 @@ from pta.cli.messages import say, warn, writing_stdout
 from pta.cli.method_choice import parameters_of
 from pta.cli.output import require_folder_place
 from pta.cli.quantities import parse_duration, parse_size
-from pta.cli.signatures import with_groups
 from pta.data.features import load_features
 from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import InvalidParameter, MissingPackage, how_to_install
@@ -27,7 +26,7 @@ from pta.serve.streams.service import Service
 
 
 @dataclass(frozen=True)
-class ModelOptions:
+class ServedOptions:
     """What is served."""
 
     features_only: Annotated[
@@ -148,12 +147,11 @@ class StreamOptions:
         return ServiceSettings(**given, limits=Limits(max_pixels=self.max_pixels))
 
 
-@with_groups
 def serve(
     *,
     data: Annotated[Path | None, typer.Option(help="Folder for the journal and the state; made if missing.")] = None,
     no_journal: Annotated[bool, typer.Option("--no-journal", help="Keep nothing: what is learned ends here.")] = False,
-    model: ModelOptions,
+    model: ServedOptions,
     http: HttpOptions,
     streams: StreamOptions,
 ) -> None:

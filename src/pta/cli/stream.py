@@ -2,6 +2,7 @@
 
 import sys
 from datetime import UTC, datetime
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,6 @@ from rich.table import Table
 from pta.cli.messages import say
 from pta.cli.output import plain, print_lines, require_place, tables, write_json
 from pta.cli.quantities import parse_moment
-from pta.cli.signatures import Parameters, with_parameters
 from pta.door.files import read_sample, write_atomically
 from pta.errors import InvalidParameter
 from pta.serve.client import Client
@@ -104,12 +104,17 @@ def _add_command(operation: StreamOperation) -> None:
         if write_json(json, done):
             say(f"{done['operation']} {done['stream']}: {done['samples']:,} samples concerned")
 
-    required = {one.name: (_declared(one), ...) for one in operation.arguments if one.required}
+    required = {one.name: (_declared(one), Parameter.empty) for one in operation.arguments if one.required}
     optional = {one.name: (_declared(one), None) for one in operation.arguments if not one.required}
-    parameters: Parameters = {"name": (Name, ...), **required, "token_file": (TokenFile, None), **optional}
-    parameters |= {"server": (Server, SERVER), "json": (Json, None)}
-    parameters |= {"yes": (Yes, False)} if operation.confirm else {}
-    stream.command(operation.name, help=operation.summary)(with_parameters(operate, parameters))
+    options: dict[str, tuple[Any, Any]] = {"name": (Name, Parameter.empty), **required, "token_file": (TokenFile, None)}
+    options |= {**optional, "server": (Server, SERVER), "json": (Json, None)}
+    options |= {"yes": (Yes, False)} if operation.confirm else {}
+    declared = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in options.items()
+    ]
+    operate.__signature__ = Signature(declared)  # type: ignore[attr-defined]
+    stream.command(operation.name, help=operation.summary)(operate)
 
 
 def _option(argument: Argument) -> str:
