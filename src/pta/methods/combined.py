@@ -13,7 +13,7 @@ Whether a class reaches min_probability is read from l as it comes; PTA alone ta
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
@@ -56,7 +56,7 @@ class Combined(PTA):
     tensor([0, 0])
     """
 
-    name: ClassVar[str] = "combined"
+    name = "combined"
     base: str = parameter("tda", _name, "a method that predicts from features, views or patches", "the other method")
     base_parameters: Mapping[str, Any] = parameter({}, _parameters, "a mapping", "parameters of the other method")
     variant = "released"

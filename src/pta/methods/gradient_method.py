@@ -7,7 +7,6 @@ from pta.core.host_readable import is_host_readable
 from pta.core.samples import Samples
 from pta.errors import InvalidSamples
 from pta.methods.adapter import Adapter
-from pta.methods.state import full
 
 
 class GradientMethod(Adapter):
@@ -18,13 +17,13 @@ class GradientMethod(Adapter):
 
     def _declare_state(self) -> None:
         # how many samples that was
-        self.without_gradient = self.add_state("without_gradient", full(0, dtype=torch.int64), per_class=False)
+        self.without_gradient = self.add_counter("without_gradient")
 
     def remarks(self) -> list[str]:
         """What a user should know of the samples so far."""
-        lost = int(self.without_gradient)
-        said = f"{self.name}: {lost:,} sample(s) had no finite gradient and got their zero-shot prediction"
-        return [said] if lost else []
+        if not (lost := int(self.without_gradient)):
+            return []
+        return [f"{self.name}: {lost:,} sample(s) had no finite gradient and got their zero-shot prediction"]
 
     def _or_zero_shot(self, samples: Samples, logits: Tensor, *, count: bool) -> Tensor:
         """The logits (B×C), and zero-shot's for a sample where some are not finite; such samples are counted."""

@@ -103,18 +103,13 @@ class GSBias(GradientMethod):
             loss, by_view = entropy_by_bias(most_confident(z + c_g[:, None], kept))  # (b)
             _, by_patch = entropy_by_bias((s + c_s[:, None]).softmax(dim=2))
             if t == 0:  # (c)
-                first, goes_on, factors = loss, loss != 0, (1.0, 1.0)
+                first, goes_on, of_g, of_s = loss, loss != 0, self.alpha, self.beta
             else:
                 goes_on = goes_on & ((loss - first).abs() / first.abs() <= self.early_stop)
-                factors = self.r_g, self.r_s
+                of_g, of_s = self.alpha * self.r_g, self.beta * self.r_s
             if is_host_readable(goes_on) and not goes_on.any():
                 break
-            moved = (  # (d)
-                c_g,
-                c_s,
-                b_g.sub(by_view, alpha=self.alpha * factors[0]),
-                b_s.sub(by_patch, alpha=self.beta * factors[1]),
-            )
+            moved = c_g, c_s, b_g.sub(by_view, alpha=of_g), b_s.sub(by_patch, alpha=of_s)  # (d)
             now = (h_g, h_s, b_g, b_s)
             h_g, h_s, b_g, b_s = (torch.where(goes_on[:, None], *pair) for pair in zip(moved, now, strict=True))
         learned = h_g.lerp(b_g, self.r_g) + h_s.lerp(b_s, self.r_s)

@@ -27,6 +27,7 @@ decay, and the answer of step 8 are our choices.
 PTA on top of it (`combined`) learns from the plain image.
 """
 
+from functools import partial
 from typing import Literal
 
 import torch
@@ -40,7 +41,7 @@ from pta.engines.prompts.view_entropy import by_entropy, entropy_of_mean, number
 from pta.engines.zero_shot import entropy_of
 from pta.errors import InvalidParameter
 from pta.methods.gradient_method import GradientMethod
-from pta.methods.state import UNIT_BALL, UNIT_ROWS, between, entropies, full
+from pta.methods.state import UNIT_BALL, UNIT_ROWS, between, doubles, entropies
 
 Answer = Literal["tuned", "fused"]
 Memories = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -84,19 +85,17 @@ class HisTPT(GradientMethod):
         self.tower = self.model.prompt_tower(self.classifier.class_names, self.start)
         self.prompts = PromptGradients(self.tower, self.max_gib * 2**30)
         initial = self.prompts.read(self._words[None])[0]
-        copies, numbers = lambda *_: initial[:, None].repeat(1, self.slots, 1), between(-_LARGEST, _LARGEST)
-        self.context = self.add_state("context", lambda *_: self._words.clone(), within=numbers, per_class=False)
+        shared, numbers = partial(self.add_state, per_class=False), between(-_LARGEST, _LARGEST)
+        self.context = shared("context", lambda _: self._words.clone(), numbers)
         # AdamW's moments: the means of the gradients and of their squares, and how many there were
-        self.mean = self.add_state("mean", lambda *_: 0 * self._words, within=numbers, per_class=False)
-        squares = between(0, _LARGEST**2)
-        self.square = self.add_state("square", lambda *_: 0 * self._words, within=squares, per_class=False)
-        self.updates = self.add_state("updates", full(0, dtype=torch.int64), per_class=False)
+        self.mean = shared("mean", lambda _: 0 * self._words, numbers)
+        self.square = shared("square", lambda _: 0 * self._words, between(0, _LARGEST**2))
+        self.updates = self.add_counter("updates")
         # the memories, C×slots×d with the newest first, the entropies of the local one, and the global one, C×d
-        self.local = self.add_state("local", copies, within=UNIT_ROWS)
-        self.hard = self.add_state("hard", copies, within=UNIT_BALL)
-        self.overall = self.add_state("overall", lambda *_: initial.clone(), within=UNIT_BALL)
-        none, range_of = full(0.0, self.slots, dtype=torch.float64), entropies(self.classifier.classes)
-        self.entropies = self.add_state("entropies", none, within=range_of, per_class=False)
+        self.local = self.add_state("local", lambda _: initial[:, None].repeat(1, self.slots, 1), UNIT_ROWS)
+        self.hard = self.add_state("hard", self.pieces["local"].initial, UNIT_BALL)
+        self.overall = self.add_state("overall", lambda _: initial.clone(), UNIT_BALL)
+        self.entropies = shared("entropies", doubles(0.0, self.slots), entropies(self.classifier.classes))
 
     def _step(self, samples: Samples) -> Tensor:
         assert samples.views is not None  # checked by `needs`

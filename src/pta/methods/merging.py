@@ -38,7 +38,7 @@ def merge(parts: Sequence[Part]) -> Merged:
 
     The parts do not change.
     """
-    if not isinstance(parts, Sequence) or len(parts) < 2 or not all(isinstance(part, Part) for part in parts):
+    if len(parts) < 2:
         raise InvalidParameter("merge takes a list of two or more states (adapters) and segments")
     first, *later = parts
     segments = [part for part in parts if isinstance(part, Segment)]

@@ -7,7 +7,6 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from pta.core.parameters import require_text
 from pta.door.files import packaged_json
 from pta.errors import InvalidParameter, nearest
 
@@ -25,10 +24,10 @@ def preset_names() -> list[str]:
 
 def require_preset(name: str, dataset: str | None = None) -> None:
     """Refuse a preset that no method has, or a dataset that none of that preset's values are for."""
-    if require_text("the name of a preset", name) not in preset_names():
+    if name not in preset_names():
         raise InvalidParameter(f"no preset is called {name!r}; {nearest(name, preset_names())}")
     known = sorted({data for presets in _presets().values() for data in presets.get(name, {})})
-    if dataset is not None and not {_set_of(dataset), "*"} & {*known}:
+    if dataset is not None and not {dataset.split("/")[0], "*"} & {*known}:
         raise InvalidParameter(
             f"the preset {name!r} has no values for the dataset {dataset!r}; {nearest(dataset, known)}"
         )
@@ -36,7 +35,7 @@ def require_preset(name: str, dataset: str | None = None) -> None:
 
 def depends_on_dataset(method: str) -> bool:
     """Whether papers use different values of this method per dataset; others use their defaults everywhere."""
-    return require_text("the name of a method", method) in (*_presets(), *_LIKE_OTHERS)
+    return method in (*_presets(), *_LIKE_OTHERS)
 
 
 def load_preset(method: str, name: str, dataset: str) -> dict[str, Any] | None:
@@ -47,14 +46,9 @@ def load_preset(method: str, name: str, dataset: str) -> dict[str, Any] | None:
     >>> load_preset("pta", "paper", "my_photos") is None
     True
     """
-    presets = _presets().get(require_text("the name of a method", method), {})
-    known = presets.get(require_text("the name of a preset", name), {})
-    found = known.get(_set_of(dataset), known.get("*"))
+    known = _presets().get(method, {}).get(name, {})
+    found = known.get(dataset.split("/")[0], known.get("*"))
     return None if found is None else dict(found)
-
-
-def _set_of(dataset: str) -> str:
-    return require_text("the name of a dataset", dataset).split("/")[0]
 
 
 @cache

@@ -12,7 +12,6 @@ from pta.core.towers import Model
 from pta.errors import InvalidParameter, nearest, shown
 from pta.methods.adapter import Adapter
 from pta.methods.declaration import TOWERS, Origin
-from pta.methods.state import Snapshot
 from pta.methods.state_file import IN_MEMORY, load_state, unpack_state
 
 GROUP = "pta.methods"
@@ -69,10 +68,6 @@ def list_adapters() -> list[str]:
 
 def adapter_class(name: str) -> type[Adapter]:
     """The class of a method, by name."""
-    if not isinstance(name, str):
-        raise InvalidParameter(
-            f"the name of a method must be a text, not {shown(name)}; {nearest('', list_adapters())}"
-        )
     if name in _registered:
         return _registered[name]
     if name in BUILT_IN:
@@ -121,7 +116,8 @@ def load_adapter(
     A given classifier must equal the saved one; without it, the saved one is used. A method that needs a tower needs
     the model in both cases.
     """
-    return _restored(path, load_state(path, classifier, model), model)
+    snapshot = load_state(path, classifier, model)
+    return adapter_class(snapshot.method).of_snapshot(snapshot, model, str(path))
 
 
 def from_bytes(content: bytes, classifier: ZeroShotClassifier | None = None, *, model: Model | None = None) -> Adapter:
@@ -131,15 +127,8 @@ def from_bytes(content: bytes, classifier: ZeroShotClassifier | None = None, *, 
     >>> from_bytes(adapter.to_bytes()).classifier.class_names
     ('cat', 'dog')
     """
-    return _restored(IN_MEMORY, unpack_state(content, classifier, model), model)
-
-
-def _restored(source: str | Path, snapshot: Snapshot, model: Model | None) -> Adapter:
-    method, classifier = adapter_class(snapshot.method), snapshot.classifier
-    known = method.complete(snapshot.parameters, Origin(classifier, model))
-    adapter = method(classifier, model=model, checked=known)
-    adapter._put_checked(snapshot.tensors, str(source))
-    return adapter
+    snapshot = unpack_state(content, classifier, model)
+    return adapter_class(snapshot.method).of_snapshot(snapshot, model, IN_MEMORY)
 
 
 def needs_of_samples(name: str, parameters: Mapping[str, Any]) -> frozenset[str]:

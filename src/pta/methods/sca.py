@@ -37,7 +37,7 @@ from pta.core.samples import Samples
 from pta.engines.gaussian.recursive_least_squares import Scores, learn_least_squares
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.methods.adapter import Adapter
-from pta.methods.state import LARGEST_COUNT, covariances, full, rows_at_most
+from pta.methods.state import LARGEST_COUNT, covariances, full, identity, rows_at_most
 
 Cache = Literal["cosine", "product"]
 Threshold = Literal["uncertainty", "fixed"]
@@ -94,17 +94,11 @@ class SCA(Adapter):
     prior: Prior = prior_in_front()
 
     def _declare_state(self) -> None:
-        self.inverse = self.add_state(
-            "inverse",
-            lambda c, p, _: torch.eye(c.dim).to(c.anchors).double() / p["gamma"],
-            within=covariances(1 / self.gamma),
-            per_class=False,
-        )
+        start = identity(self.classifier.dim, 1 / self.gamma)
+        self.inverse = self.add_state("inverse", start, covariances(1 / self.gamma), per_class=False)
         # With n targets from 0 to 1, no W_c is longer than √n/(2√γ).
-        longest = (LARGEST_COUNT / self.gamma) ** 0.5
-        self.weights = self.add_state(
-            "weights", full(0.0, *self.classifier.anchors.shape), within=rows_at_most(longest)
-        )
+        longest = rows_at_most((LARGEST_COUNT / self.gamma) ** 0.5)
+        self.weights = self.add_state("weights", full(0.0, *self.classifier.anchors.shape), longest)
 
     def _step(self, samples: Samples) -> Tensor:
         zero_shot = self.zero_shot(samples)

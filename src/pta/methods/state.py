@@ -16,27 +16,35 @@ from torch import Tensor
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.plain import plain_list, plain_tensor
 from pta.core.samples import LARGEST_NORM, LONGEST_MEAN, longest_unit
-from pta.core.towers import Model
 from pta.engines.caches.admission import EMPTY
 from pta.errors import InvalidParameter, StateMismatch, first_line, shown
 
-Initial = Callable[[ZeroShotClassifier, Mapping[str, Any], Model | None], Tensor]
-"""The initial state, from classifier, parameters and model."""
+Initial = Callable[[ZeroShotClassifier], Tensor]
+"""The initial state, on the device of the classifier."""
 
 LARGEST_COUNT = 2**53
 """Float64 tells whole numbers up to here from the next."""
 
 _ROUNDING = 1e-4  # of lengths and sums that are one at most, in float32 and float64
 _ROUNDING_OF_ENTROPIES = 1e-9
-_COUNTERS = ("seen", "without_gradient")  # of samples
 
 
 def full(value: float, *shape: int, dtype: torch.dtype | None = None) -> Initial:
     """A start with one value everywhere, on the classifier's device and, unless another is given, in its precision."""
-    return lambda classifier, *_: classifier.anchors.new_full(shape, value, dtype=dtype)
+    return lambda classifier: classifier.anchors.new_full(shape, value, dtype=dtype)
 
 
-def text_anchors(classifier: ZeroShotClassifier, *_: object) -> Tensor:
+def doubles(value: float, *shape: int) -> Initial:
+    """The same in float64."""
+    return full(value, *shape, dtype=torch.float64)
+
+
+def identity(size: int, factor: float = 1.0) -> Initial:
+    """A start at a multiple of the identity, in float64."""
+    return lambda classifier: torch.eye(size, dtype=torch.float64, device=classifier.anchors.device) * factor
+
+
+def text_anchors(classifier: ZeroShotClassifier) -> Tensor:
     """A start at the text anchors."""
     return classifier.anchors.clone()
 
@@ -56,8 +64,6 @@ class Owner(Protocol):
     fixed_classes: ClassVar[str]
     refresh_interval: int | None
     classifier: ZeroShotClassifier
-    parameters: dict[str, Any]
-    model: Model | None
     seen: Tensor
 
     def next_refresh(self, position: int) -> int: ...
@@ -85,7 +91,7 @@ class Piece(NamedTuple):
 
     def fresh(self) -> Tensor:
         """Its value in a new adapter."""
-        return self.initial(self.owner.classifier, self.owner.parameters, self.owner.model)
+        return self.initial(self.owner.classifier)
 
     def put(self, tensor: Tensor) -> None:
         """Set its value, in place if possible, so that a recorded step still finds it."""
@@ -114,11 +120,6 @@ class Pieces(dict[str, Piece]):
         """The current values; the tensors themselves, not copies."""
         return {name: piece.tensor for name, piece in self.items()}
 
-    @property
-    def bytes(self) -> int:
-        """Their memory in bytes, without the sample counters."""
-        return sum(piece.tensor.nbytes for piece in self.values() if piece.attribute not in _COUNTERS)
-
     def put(self, tensors: Mapping[str, Tensor]) -> None:
         """Replace all values by copies of these tensors."""
         copies = {
@@ -146,11 +147,10 @@ class Pieces(dict[str, Piece]):
             piece.put(moved[name])
         self._tell_owners()
 
-    def require(self, tensors: object, source: str, method: str) -> dict[str, Tensor]:
+    def require(self, tensors: Mapping[str, Tensor], source: str, method: str) -> dict[str, Tensor]:
         """Tensors from outside, checked, each and together."""
-        if not isinstance(tensors, Mapping) or set(tensors) != set(self):
-            found = sorted(map(str, tensors)) if isinstance(tensors, Mapping) else type(tensors).__name__
-            raise StateMismatch(f"{source} holds {found}, but {method} keeps {sorted(self)}")
+        if not isinstance(tensors, Mapping) or tensors.keys() != self.keys():
+            raise StateMismatch(f"{source} does not hold what {method} keeps: {sorted(self)}")
         checked = {name: piece.require(tensors[name], f"{source}: {name}") for name, piece in self.items()}
         for owner in self._owners():
             own = {piece.attribute: checked[name] for name, piece in self.items() if piece.owner is owner}
@@ -174,17 +174,6 @@ class Snapshot:
     parameters: Mapping[str, Any]
     classifier: ZeroShotClassifier
     tensors: Mapping[str, Tensor]
-
-    def require_for(self, method: str, parameters: Mapping[str, Any], classifier: ZeroShotClassifier) -> None:
-        """Refuse a snapshot of another method, or with other parameters or another classifier."""
-        described = isinstance(self.method, str) and isinstance(self.parameters, Mapping)
-        if not described or (self.method, self.parameters) != (method, parameters):
-            raise StateMismatch(f"the snapshot is of {shown(self.method)} with other parameters than this {method}")
-        theirs = self.classifier
-        if theirs is classifier:
-            return
-        if not isinstance(theirs, ZeroShotClassifier) or theirs.fingerprint != classifier.fingerprint:
-            raise StateMismatch("the snapshot is of an adapter with another classifier")
 
 
 def device_named(name: object) -> torch.device:
@@ -243,16 +232,15 @@ def _are_unit(rows: Tensor) -> bool:
     return _all_within(_lengths(rows), 2 - longest, longest)
 
 
-def _are_distributions(rows: Tensor) -> bool:
-    return SHARES.holds(rows) and _all_within(rows.sum(dim=-1), 1 - _ROUNDING, 1 + _ROUNDING)
-
-
 UNIT_BALL = Bound("finite rows at most one long", _in_the_unit_ball)
 UNIT_ROWS = Bound("rows of unit length", _are_unit)
-DISTRIBUTIONS = Bound("rows of probabilities that add up to one", _are_distributions)
+SHARES = Bound("numbers from 0 to 1", lambda tensor: _all_within(tensor, 0.0, LONGEST_MEAN))
+DISTRIBUTIONS = Bound(
+    "rows of probabilities that add up to one",
+    lambda rows: SHARES.holds(rows) and _all_within(rows.sum(dim=-1), 1 - _ROUNDING, 1 + _ROUNDING),
+)
 # Their dtype says it all: other bytes than 0 and 1 become 1 when they are copied.
 FLAGS = Bound("flags", lambda _: True)
-SHARES = Bound("numbers from 0 to 1", lambda tensor: _all_within(tensor, 0.0, LONGEST_MEAN))
 
 
 def entropies(classes: int) -> Bound:

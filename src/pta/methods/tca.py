@@ -56,7 +56,7 @@ from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter, shown
 from pta.methods.adapter import Adapter
 from pta.methods.declaration import Origin, require_model
-from pta.methods.state import between, entropies, full
+from pta.methods.state import between, doubles, entropies, full
 
 _FEWEST_FOR_ANCHORS = 2  # images that every class must have
 _LARGEST_HALF = 65504.0  # towers run in half precision, too
@@ -121,9 +121,9 @@ class TCA(Adapter):
         self.layer_weights = (depths / self.layer_temperature).softmax(dim=0)
         self._units: Tensor | None = None
         records = between(-_LARGEST_HALF, _LARGEST_HALF)
-        self.records = self.add_state("records", full(0.0, C, M, depth, self.tower.width), within=records)
-        self.entropies = self.add_state("entropies", full(0.0, C, M, dtype=torch.float64), within=entropies(C))
-        self.counts = self.add_state("counts", full(0, C, dtype=torch.int64), within=between(0, M))
+        self.records = self.add_state("records", full(0.0, C, M, depth, self.tower.width), records)
+        self.entropies = self.add_state("entropies", doubles(0.0, C, M), entropies(C))
+        self.counts = self.add_state("counts", full(0, C, dtype=torch.int64), between(0, M))
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:

@@ -45,10 +45,6 @@ class BankEntry:
         """Write to the row of the class, of C×…, if a further condition holds, too."""
         rows[self.own] = torch.where(self.enters & only_if, new.to(rows.dtype), rows[self.own])
 
-    def put_whole(self, tensor: Tensor, new: Tensor) -> None:
-        """Write a whole tensor."""
-        tensor.copy_(torch.where(self.enters, new, tensor))
-
     @contextmanager
     def exchanging(
         self, moments: Tensor, items: Tensor, means: Tensor, entropies: Tensor, empty: float

@@ -128,17 +128,12 @@ class Segment:
         """Refuse to be applied or composed where another rule, classifier (by fingerprint) or precision is used."""
         if self.classifier != classifier:
             raise StateMismatch("the segment was summarised for another classifier (anchors, names, scale or bias)")
-        if self.rule != rule:
-            raise StateMismatch(f"the segment was summarised with {self.rule}, not {rule}")
-        if self.shape != shape:
-            raise StateMismatch(f"the segment is for prototypes of shape {self.shape}, not {shape}")
-        if self.tail.dtype != dtype:
-            raise StateMismatch(f"the segment holds {self.tail.dtype}, not {dtype}; summarise in the same precision")
+        for own, other in ((self.rule, rule), (self.shape, shape), (self.tail.dtype, dtype)):
+            if own != other:
+                raise StateMismatch(f"the segment was summarised with {own}, not {other}")
 
 
 def compose(first: Segment, then: Segment) -> Segment:
     """The segment of two consecutive stretches; `compose` is associative up to rounding, not commutative."""
-    if not isinstance(first, Segment) or not isinstance(then, Segment):
-        raise StateMismatch("only segments can be composed")
     then.require_for(first.rule, first.classifier, first.shape, first.tail.dtype)
     return first.followed_by(then)
