@@ -29,20 +29,32 @@ each class that has any is that of them and of all samples j, weighted by q_i an
   and so is its pseudo-inverse Λ. The order "predict-first" is ours.
 """
 
+from abc import abstractmethod
+from collections.abc import Mapping
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from pta.core.parameters import choice, count, number
+from pta.core.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front
 from pta.core.samples import Samples
 from pta.engines.caches.admission import EMPTY
-from pta.engines.caches.entropy_bank import BankEntry
-from pta.engines.gaussian.gaussians import Gaussians, add_moments
+from pta.engines.caches.entropy_bank import BankEntry, renew_moments, score_between_updates
+from pta.engines.gaussian.gaussians import Estimate, Gaussians, add_moments, are_moments_of
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.methods.adapter import Adapter
-from pta.methods.bank_method import BankMethod
-from pta.methods.state import SHARES, UNIT_BALL, doubles, entropies, full, or_empty, rows_at_most
+from pta.methods.state import (
+    SHARES,
+    UNIT_BALL,
+    Bound,
+    doubles,
+    entropies,
+    full,
+    or_empty,
+    rows_at_most,
+    text_anchors,
+)
 
 CountCurrent = Literal["twice", "once"]
 Similarity = Literal["stale", "fresh"]
@@ -50,6 +62,73 @@ Similarity = Literal["stale", "fresh"]
 _TEMPERATURE = number(
     100.0, 1e-3, 1e6, "divisor of the evidence; a smaller value gives it more weight against the zero-shot logits"
 )
+
+
+class BankMethod(Adapter):
+    """A method with class Gaussians from a bank of confident samples, whose scores it joins with zero-shot's."""
+
+    may_fail = False
+    prototypes_in = "means"
+    max_batch = 1024
+    slots: int
+    order: Order = learning_order("update-first")
+    prior: Prior = prior_in_front()
+
+    def _declare_bank(self, empty: float, within: Bound) -> None:
+        """Declare the bank, given the entropy that stands in empty slots and the bound of entropies."""
+        (C, d), L, self.empty = self.classifier.anchors.shape, self.slots, empty
+        self.items = self.add_state("items", full(0.0, C, L, d), UNIT_BALL)  # x
+        self.entropies = self.add_state("entropies", doubles(empty, C, L), within)
+        self.means = self.add_state("means", text_anchors, UNIT_BALL)  # μ
+        self.moments = self.add_state("moments", doubles(0.0, d + 1, d + 1), per_class=False)
+        self.gaussians = Estimate(self._estimate)
+
+    @property
+    def filled(self) -> Tensor:
+        """Which slots hold an item, C×L."""
+        return self.entropies < self.empty
+
+    @abstractmethod
+    def _estimate(self) -> Gaussians:
+        """The Gaussians of the state."""
+
+    @abstractmethod
+    def _learn_class(self, entry: BankEntry, f: Tensor, share: Tensor) -> None:
+        """Learn about a class whose bank a sample has entered, given its feature and its probability of the class."""
+
+    @abstractmethod
+    def _scores(self, f: Tensor) -> Tensor:
+        """Score samples that meet the same state, B×C."""
+
+    @abstractmethod
+    def _fused(self, zero_shot: ZeroShot, scores: Tensor) -> Tensor:
+        """The logits of samples with these scores."""
+
+    def _step(self, samples: Samples) -> Tensor:
+        zero_shot, f = self.zero_shot(samples), samples.features
+        learn = partial(self._learn, f, zero_shot)
+        scores = score_between_updates(self.entropies, zero_shot, f, self.order, learn, self._scores)
+        return self._fused(zero_shot, scores)
+
+    def _predict(self, samples: Samples) -> Tensor:
+        return self._fused(self.zero_shot(samples), self._scores(samples.features))
+
+    def _learn(self, features: Tensor, zero_shot: ZeroShot, sample: int) -> None:
+        entry = BankEntry.of(self.entropies, zero_shot, sample)
+        with entry.exchanging(self.moments, self.items, self.means, self.entropies, self.empty):
+            entry.put(self.items, features[sample])
+            entry.put(self.entropies, zero_shot.entropy[sample])
+            self._learn_class(entry, features[sample], zero_shot.probabilities[sample, entry.own])
+        self.gaussians.state_changed()
+
+    def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
+        filled = state["entropies"] < self.empty
+        agree = are_moments_of(state["moments"], state["items"], state["means"][:, None], filled)
+        return None if agree else "moments are not those of the items"
+
+    def _state_replaced(self) -> None:
+        self.gaussians.state_changed()
+        renew_moments(self.moments, self.items, self.means, self.filled)
 
 
 class ADAPT(BankMethod):

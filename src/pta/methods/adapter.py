@@ -23,9 +23,19 @@ from pta.door.files import write_atomically
 from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, shown
 from pta.methods.declaration import TOWERS, Declaration, Origin, refuse_lack, require_model
-from pta.methods.recording import Refreshes
 from pta.methods.stages import Stages
-from pta.methods.state import Bound, Initial, Piece, Pieces, Snapshot, class_numbers, device_named, full, usual_bound
+from pta.methods.state import (
+    Bound,
+    Initial,
+    Piece,
+    Pieces,
+    Refreshes,
+    Snapshot,
+    class_numbers,
+    device_named,
+    full,
+    usual_bound,
+)
 from pta.methods.state_file import pack_state
 
 
@@ -56,7 +66,6 @@ class Adapter(Declaration, ABC):
         for name, value in known.items():
             setattr(self, name, value)
         self.pieces, self.refreshes = Pieces(), Refreshes(self)
-        # the position in the stream, on the classifier's device
         self.seen = self.add_counter("seen")
         # a method on top of another leaves the prior to that one
         prior, matched = known.get("prior") == "local", known.get("calibration") == "matched"
@@ -219,13 +228,6 @@ class Adapter(Declaration, ABC):
     def _declare_state(self) -> None:
         """Declare the state by `add_state`, and set what else follows from classifier, parameters and model."""
 
-    def next_refresh(self, position: int) -> int:
-        """The position after this one at which `refresh_state` is due, for a method that has a `refresh_interval`."""
-        raise NotImplementedError
-
-    def refresh_state(self) -> None:
-        """Do the periodic work that is due after many samples; `seen` is their number."""
-
     def add_state(self, name: str, initial: Initial, within: Bound | None = None, *, per_class: bool = True) -> Tensor:
         """Declare a piece of state: initial value, allowed values, and whether its rows belong to the classes.
 
@@ -279,13 +281,6 @@ class Adapter(Declaration, ABC):
     def _answer(self, samples: Samples, *, learn: bool) -> tuple[Tensor, Tensor]:
         """Refined features and logits, for a method on top of this one."""
         return self.refined(samples), self._respond(samples, learn=learn)
-
-    def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
-        """The contradiction between pieces of state that are each within their bounds, if there is one."""
-        return None
-
-    def _state_replaced(self) -> None:
-        """State was reset, restored or moved: drop everything computed from it."""
 
     def _put_checked(self, tensors: Mapping[str, Tensor], source: str) -> None:
         """Replace the whole state by checked tensors; a refused state changes nothing."""

@@ -24,7 +24,7 @@ All that is learned is zero-shot, so a batch is exact: `pta.engines.gaussian.cla
 a share in nearly every sample, so samples that come one at a time cost passes over all C·d² numbers each.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -145,17 +145,15 @@ class DOTA(Adapter):
         counts = torch.cat([self.counts[None], y.sum(dim=1)]).cumsum(dim=0)
         late = int(self.order == "update-first")
         scores = views.new_empty(len(views), self.classifier.classes)
-        for learned, pooled in enumerate(self._learn(views, y, counts)):
+        if self.covariance == "per-class":  # steps 3 and 4
+            steps = learn_per_class(self.scatters, self.mu, views, y, counts, self.sigma)
+        else:
+            steps = learn_shared(self.pooled, self.mu, views, y, counts)
+        for learned, pooled in enumerate(steps):
             if 0 <= (own := learned - late) < len(views):
                 scores[own] = self._gaussian(views[own, None], pooled, counts[learned], seen + learned)[0]
         self.counts.copy_(counts[-1])
         return scores
-
-    def _learn(self, views: Tensor, y: Tensor, counts: Tensor) -> Iterator[Tensor]:
-        """Steps 3 and 4; gives the covariance that the Gaussians share before the first and after every sample."""
-        if self.covariance == "per-class":
-            return learn_per_class(self.scatters, self.mu, views, y, counts, self.sigma)
-        return learn_shared(self.pooled, self.mu, views, y, counts)
 
     def _gaussian(self, views: Tensor, pooled: Tensor, counts: Tensor, seen: Tensor) -> Tensor:
         """λ·g of samples with their views, B×V×d."""

@@ -98,8 +98,7 @@ class HisTPT(GradientMethod):
         self.entropies = shared("entropies", doubles(0.0, self.slots), entropies(self.classifier.classes))
 
     def _step(self, samples: Samples) -> Tensor:
-        assert samples.views is not None  # checked by `needs`
-        views, T = samples.views[0], self._features
+        views, T = samples.tensors()["views"][0], self._features
         z = self._scores(views.double(), T.double())
         selected = by_entropy(z)[: number_kept(len(views), self.keep)]
         memories = self._with_entry(T, entropy_of_mean(z[selected])[0])
@@ -115,8 +114,7 @@ class HisTPT(GradientMethod):
         return fused if self.answer == "fused" else self._scores(views[:1], self._features)
 
     def _predict(self, samples: Samples) -> Tensor:
-        assert samples.views is not None  # checked by `needs`
-        plain = samples.views[:, 0]
+        plain = samples.tensors()["views"][:, 0]
         if self.answer == "tuned":
             return self._scores(plain, self._features)
         return self._fused(plain, (self.local, self.entropies, self.hard, self.overall))

@@ -36,7 +36,7 @@ from pta.core.parameters import choice, count, number, switch
 from pta.engines.caches.entropy_bank import BankEntry
 from pta.engines.gaussian.gaussians import Gaussians
 from pta.engines.zero_shot import ZeroShot
-from pta.methods.bank_method import BankMethod
+from pta.methods.adapt import BankMethod
 from pta.methods.state import entropies
 
 Mean = Literal["capacity", "count"]

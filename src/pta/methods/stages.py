@@ -7,18 +7,12 @@ import torch
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.parameters import Calibration, choice
 from pta.core.samples import Samples
 from pta.engines.calibration import GRID, temperatures, temperatures_in_order
 from pta.engines.local_prior import LocalPrior
 from pta.engines.zero_shot import ZeroShot
 from pta.methods.state import DISTRIBUTIONS, LARGEST_COUNT, Pieces, between, doubles, full
 
-CALIBRATION = choice(
-    "fixed",
-    Calibration,
-    "temperature of probabilities: fixed by the rule, or matched during the stream (for pta, wpta and combined)",
-)
 # A and B add at most 8 per sample and keep 255/256: no more than 2048, whatever state they start from.
 _PRIOR = dict.fromkeys(("fast", "slow", "mean"), DISTRIBUTIONS) | {
     "found": between(-2100, 2100),

@@ -7,17 +7,20 @@ contains everything that steps can lead to, rounding included. On a state within
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from numbers import Integral
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
+from pta.core.host_readable import is_host_readable
 from pta.core.plain import plain_list, plain_tensor
-from pta.core.samples import LARGEST_NORM, LONGEST_MEAN, longest_unit
+from pta.core.samples import LARGEST_NORM, LONGEST_MEAN, Samples, longest_unit
 from pta.engines.caches.admission import EMPTY
 from pta.errors import InvalidParameter, StateMismatch, first_line, shown
+from pta.methods.declaration import Declaration
 
 Initial = Callable[[ZeroShotClassifier], Tensor]
 """The initial state, on the device of the classifier."""
@@ -56,29 +59,10 @@ class Bound(NamedTuple):
     holds: Callable[[Tensor], bool]
 
 
-class Owner(Protocol):
-    """What its state knows of an adapter."""
-
-    name: ClassVar[str]
-    bounded: ClassVar[bool]
-    fixed_classes: ClassVar[str]
-    refresh_interval: int | None
-    classifier: ZeroShotClassifier
-    seen: Tensor
-
-    def next_refresh(self, position: int) -> int: ...
-
-    def refresh_state(self) -> None: ...
-
-    def _contradiction(self, state: Mapping[str, Tensor]) -> str | None: ...
-
-    def _state_replaced(self) -> None: ...
-
-
 class Piece(NamedTuple):
     """A declared piece of state."""
 
-    owner: Owner  # that has it as an attribute
+    owner: Declaration  # that has it as an attribute
     attribute: str
     initial: Initial  # how it starts
     per_class: bool  # its rows belong to the classes
@@ -162,8 +146,45 @@ class Pieces(dict[str, Piece]):
         for owner in self._owners():
             owner._state_replaced()
 
-    def _owners(self) -> list[Owner]:
+    def _owners(self) -> list[Declaration]:
         return list({id(piece.owner): piece.owner for piece in self.values()}.values())
+
+
+class Refreshes:
+    """When refreshes are due. The position is read from a GPU only the first time, and counted from there."""
+
+    def __init__(self, adapter: Declaration) -> None:
+        self._adapter = adapter
+        self._position: int | None = None  # if the host knows it
+
+    def state_replaced(self) -> None:
+        """Read the position again."""
+        self._position = None
+
+    def within(self, count: int) -> list[int]:
+        """After how many of the next `count` samples a refresh is due."""
+        if self._position is None or is_host_readable(self._adapter.seen):
+            self._position = int(self._adapter.seen)
+        due, position = [], self._adapter.next_refresh(self._position)
+        while position <= self._position + count:
+            due.append(position - self._position)
+            position = self._adapter.next_refresh(position)
+        return due
+
+    def count(self, samples: int) -> None:
+        """Add samples that were learned to the host's position."""
+        if self._position is not None:
+            self._position += samples
+
+    def step(self, step: Callable[[Samples], Tensor], samples: Samples) -> Tensor:
+        """The logits of a step that is interrupted by every refresh that is due."""
+        due, parts = self.within(len(samples)), []
+        for begin, end in pairwise(sorted({0, *due, len(samples)})):
+            parts.append(step(samples[begin:end] if due else samples))
+            self.count(end - begin)
+            if end in due:
+                self._adapter.refresh_state()
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 @dataclass(frozen=True)

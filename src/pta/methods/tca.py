@@ -144,10 +144,10 @@ class TCA(Adapter):
     def require(self, samples: Samples) -> None:
         """Refuse samples without raw images, or with raw images of another shape than the tower takes."""
         super().require(samples)
-        self.tower.require_shape(_raw(samples))
+        self.tower.require_shape(samples.tensors()["raw"])
 
     def _step(self, samples: Samples) -> Tensor:
-        raw = self.tower.ready(_raw(samples))
+        raw = self.tower.ready(samples.tensors()["raw"])
         first = int(self.seen)
         answers: list[Tensor] = []
         replaced: list[tuple[int, list[Tensor]]] = []
@@ -255,7 +255,7 @@ class TCA(Adapter):
     # -- the condensing encoder ------------------------------------------------------------------------------------
 
     def _encode_as_next(self, samples: Samples) -> tuple[ZeroShot, Tensor]:
-        raw = self.tower.ready(_raw(samples))
+        raw = self.tower.ready(samples.tensors()["raw"])
         return self._encode(raw, [int(self.seen)] * len(raw), self._domain_anchors())
 
     def _encode(self, raw: Tensor, positions: Iterable[int], anchors: Tensor | None) -> tuple[ZeroShot, Tensor]:
@@ -278,11 +278,6 @@ class TCA(Adapter):
         like = self.classifier.anchors
         features = normalize(self.tower.project(x[:, 0]).to(like), dim=1)
         return self.zero_shot(Samples(features)), torch.stack(tokens, dim=1).to(like)
-
-
-def _raw(samples: Samples) -> Tensor:
-    assert samples.raw is not None  # as `needs` says
-    return samples.raw
 
 
 def _logits(zero_shot: ZeroShot) -> Tensor:

@@ -94,7 +94,11 @@ class TDA(Adapter):
         share = e / _LOGARITHMS[self.entropy_base](self.classifier.classes)
         uncertain = (self.min_entropy < share) & (share < self.max_entropy)
         negative = admit(self.negative_scores, labels, self._negative_scores_of(e), uncertain)  # step 3
-        against = self._could_be(p[negative.samples])
+        # the classes c with m(q)_c = 1 of E samples, E×K, ascending, then C in the places that are left
+        q, (C, _, K) = p[negative.samples], self.negative_classes.shape
+        listed = (self.min_probability < q) & (q < self.max_probability)
+        classes = torch.arange(C, dtype=torch.int32, device=q.device)
+        against = torch.where(listed, classes, C).topk(K, largest=False).values
         logits = self._score(samples, zero_shot.exact_logits.to(f.dtype), positive, negative, against)
         self._keep(samples, positive)
         negative.store(self.negative_keys, f[negative.samples])
@@ -123,12 +127,6 @@ class TDA(Adapter):
 
     def _bound_of_negative_scores(self) -> Bound:
         return entropies(self.classifier.classes)
-
-    def _could_be(self, q: Tensor) -> Tensor:
-        """The classes c with m(q)_c = 1 of E samples, E×K, ascending, then C in the places that are left."""
-        between = (self.min_probability < q) & (q < self.max_probability)
-        classes = torch.arange(q.shape[1], dtype=torch.int32, device=q.device)
-        return torch.where(between, classes, q.shape[1]).topk(self.negative_classes.shape[2], largest=False).values
 
     def _score(
         self, samples: Samples, z: Tensor, positive: CacheUpdate, negative: CacheUpdate, against: Tensor

@@ -106,8 +106,7 @@ class TPT(GradientMethod):
 
     def _views(self, samples: Samples) -> Tensor:
         """The views that take part, B×V×d, the plain image first."""
-        assert samples.views is not None  # checked by `needs`
-        return samples.views
+        return samples.tensors()["views"]
 
     def _selected(self, views: Tensor, z: Tensor) -> Tensor:
         """Step 2: the selected of the views, B×n×d, by their logits in float64."""

@@ -25,11 +25,6 @@ from pta.errors import InvalidSamples
 def advance_by_step(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule) -> Tensor:
     """Learn one sample (features is 1×d); give its cosine with every class's R, 1×C."""
     before = features @ prototypes.anchored.T if rule.order == "predict-first" else None
-    _learn(prototypes, anchors, features, touches, rule)
-    return features @ prototypes.anchored.T if before is None else before
-
-
-def _learn(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule) -> None:
     f, knowledge, anchored = features.numpy(), prototypes.knowledge.numpy(), prototypes.anchored.numpy()
     length, touched, resting = prototypes.length.numpy(), prototypes.touched.numpy(), prototypes.resting.numpy()
     recursive = rule.anchor == "recursive"
@@ -59,6 +54,7 @@ def _learn(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: T
     if recursive and not rule.renormalise:
         length[rows] = norm
         length[~touched & ~moving] *= rule.w
+    return features @ prototypes.anchored.T if before is None else before
 
 
 def _lengths(rows: NDArray[np.floating]) -> NDArray[np.float64]:
