@@ -84,3 +84,8 @@ def _is_in_memory(tensor: Tensor) -> bool:
         return tensor.data_ptr() != 0 or tensor.numel() == 0
     except RuntimeError:
         return False
+
+
+def is_host_readable(tensor: Tensor) -> bool:
+    """Whether reading a tensor's values is free: the host waits for no device and no recording is broken."""
+    return tensor.is_cpu and type(tensor) is Tensor

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, fields
 import torch
 from torch import Tensor
 
-from pta.core.host_readable import is_host_readable
-from pta.core.plain import FLOATS, plain_tensor
+from pta.core.plain import FLOATS, is_host_readable, plain_tensor
 from pta.errors import InvalidSamples, nearest
 
 _ROWS_AT_ONCE = 4096  # bounds memory, changes no result
@@ -134,7 +133,7 @@ class Samples:
     @property
     def provides(self) -> frozenset[str]:
         """The names of the tensors that these samples have, as in `Adapter.needs`."""
-        return frozenset({"features", *self._optional()})
+        return frozenset(self.tensors())
 
     def tensors(self) -> dict[str, Tensor]:
         """All present tensors by name."""

@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.core.host_readable import is_host_readable
 from pta.core.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front
+from pta.core.plain import is_host_readable
 from pta.core.samples import Samples
 from pta.methods.adapter import Adapter
 from pta.methods.state import DISTRIBUTIONS, LARGEST_COUNT, UNIT_BALL, between, full, identity, text_anchors

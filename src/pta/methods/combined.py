@@ -18,7 +18,7 @@ from typing import Any
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.parameters import parameter
+from pta.core.parameters import parameter, require_mapping
 from pta.core.samples import Samples
 from pta.engines.pta.advance import touches_of_probabilities
 from pta.engines.segments.segment import Segment
@@ -40,12 +40,6 @@ def _name(name: str, value: object) -> str:
     return value
 
 
-def _parameters(name: str, value: object) -> object:
-    if not isinstance(value, Mapping):
-        raise InvalidParameter(f"{name} must be a mapping, got {shown(value)}")
-    return dict(value)
-
-
 class Combined(PTA):
     """PTA on top of another method (our rule: the paper's is not published).
 
@@ -58,7 +52,7 @@ class Combined(PTA):
 
     name = "combined"
     base: str = parameter("tda", _name, "a method that predicts from features, views or patches", "the other method")
-    base_parameters: Mapping[str, Any] = parameter({}, _parameters, "a mapping", "parameters of the other method")
+    base_parameters: Mapping[str, Any] = parameter({}, require_mapping, "a mapping", "parameters of the other method")
     variant = "released"
     anchor = "recursive"
     fusion = "logits"

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from pta.core.host_readable import is_host_readable
+from pta.core.plain import is_host_readable
 from pta.core.samples import Samples
 from pta.errors import InvalidSamples
 from pta.methods.adapter import Adapter
@@ -33,6 +33,28 @@ class GradientMethod(Adapter):
         if count:
             self.without_gradient += (~finite).sum()
         return torch.where(finite[:, None], logits, self.zero_shot(samples).logits)
+
+
+class PromptMethod(GradientMethod):
+    """A method that tunes the words that the prompts of all classes begin with."""
+
+    needs = frozenset({"features", "views", "prompt tower"})
+    may_fail = False
+    start: str
+
+    def _declare_state(self) -> None:
+        super()._declare_state()
+        assert self.model is not None  # checked by `needs`
+        self.tower = self.model.prompt_tower(self.classifier.class_names, self.start)
+
+    @property
+    def _words(self) -> Tensor:
+        """The vectors of the words themselves, in the precision of the answers."""
+        return self.tower.context.to(self.classifier.anchors)
+
+    def _scores(self, features: Tensor, T: Tensor) -> Tensor:
+        """Logits …×V×C of features …×V×d with class features …×C×d."""
+        return self.classifier.scores(features @ T.mT)
 
 
 def require_views(name: str, samples: Samples, views: int) -> None:

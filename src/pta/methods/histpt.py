@@ -40,7 +40,7 @@ from pta.engines.prompts.prompt_gradients import PromptGradients
 from pta.engines.prompts.view_entropy import by_entropy, entropy_of_mean, number_kept
 from pta.engines.zero_shot import entropy_of
 from pta.errors import InvalidParameter
-from pta.methods.gradient_method import GradientMethod
+from pta.methods.gradient_method import PromptMethod
 from pta.methods.state import UNIT_BALL, UNIT_ROWS, between, doubles, entropies
 
 Answer = Literal["tuned", "fused"]
@@ -50,15 +50,13 @@ Memories = tuple[Tensor, Tensor, Tensor, Tensor]
 _LARGEST = 1e6  # of the context's entries and of gradients; those of CLIP are below 1
 
 
-class HisTPT(GradientMethod):
+class HisTPT(PromptMethod):
     """A prompt tuned along the stream, with pseudo-labels from three memories.
 
     The loop: `pta.reference.histpt.histpt_loop`.
     """
 
     name = "histpt"
-    needs = frozenset({"features", "views", "prompt tower"})
-    may_fail = False
     fixed_classes = "it tunes one prompt for all classes"
     keep: float = number(0.1, 0.0, 1.0, "share of the views that are selected (our choice)")
     lr: float = number(5e-3, 0.0, 1.0, "learning rate of AdamW (our choice)")
@@ -78,11 +76,9 @@ class HisTPT(GradientMethod):
 
     def _declare_state(self) -> None:
         super()._declare_state()
-        assert self.model is not None  # checked by `needs`
         if self.uncertain > self.slots:
             raise InvalidParameter(f"uncertain={self.uncertain} entries cannot be among slots={self.slots}")
         self._read: Tensor | None = None
-        self.tower = self.model.prompt_tower(self.classifier.class_names, self.start)
         self.prompts = PromptGradients(self.tower, self.max_gib * 2**30)
         initial = self.prompts.read(self._words[None])[0]
         shared, numbers = partial(self.add_state, per_class=False), between(-_LARGEST, _LARGEST)
@@ -148,14 +144,6 @@ class HisTPT(GradientMethod):
 
     def _state_replaced(self) -> None:
         self._read = None
-
-    def _scores(self, features: Tensor, T: Tensor) -> Tensor:
-        return self.classifier.scores(features @ T.T)
-
-    @property
-    def _words(self) -> Tensor:
-        """The vectors of the words that prompts begin with."""
-        return self.tower.context.to(self.classifier.anchors)
 
     @property
     def _features(self) -> Tensor:

@@ -46,10 +46,6 @@ Trust = Literal["lower-entropy", "higher-entropy"]
 _REACHED = 1e-12  # a sum of probabilities this close to the threshold reaches it; rounding must not decide
 
 
-def _cache_scale(name: str, value: object) -> object:
-    return None if value is None else require_number(name, value, 0.0, 1e9)
-
-
 class SCA(Adapter):
     """Statistics caching: least squares onto soft pseudo-labels (details uncertain).
 
@@ -86,7 +82,7 @@ class SCA(Adapter):
     cache: Cache = choice("cosine", Cache, "score by the cosine with the columns of W (a port) or by the product f·W")
     cache_scale: float | None = parameter(
         None,
-        _cache_scale,
+        lambda name, value: None if value is None else require_number(name, value, 0.0, 1e9),
         "0 to 1e+09, or None",
         "factor of cosines or products; None: the classifier's scale and bias",
     )

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.host_readable import is_host_readable
-from pta.core.plain import plain_list, plain_tensor
+from pta.core.plain import is_host_readable, plain_list, plain_tensor
 from pta.core.samples import LARGEST_NORM, LONGEST_MEAN, Samples, longest_unit
 from pta.engines.caches.admission import EMPTY
 from pta.errors import InvalidParameter, StateMismatch, first_line, shown

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.host_readable import is_host_readable
-from pta.core.plain import plain_tensor
+from pta.core.plain import is_host_readable, plain_tensor
 from pta.core.samples import Samples
 from pta.engines.gpu.processors import numba_is_installed
 from pta.engines.pta.rule import Prototypes, Rule
