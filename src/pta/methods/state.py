@@ -290,20 +290,17 @@ def covariances(largest: float) -> Bound:
     has a Cholesky factor once that much is added to its diagonal.
     """
 
-    def holds(tensor: Tensor) -> bool:
-        return all(_is_covariance(matrix, largest) for matrix in tensor.reshape(-1, *tensor.shape[-2:]))
+    def is_one(matrix: Tensor) -> bool:
+        diagonal = matrix.diagonal()
+        slack = (1e-12 if matrix.dtype == torch.float64 else _ROUNDING) * max(1.0, float(diagonal.sum()))
+        if not _all_within(diagonal, -slack, largest) or not _all_within(matrix - matrix.T, -slack, slack):
+            return False
+        wide = matrix.to(torch.float64, copy=True)
+        wide.diagonal().add_(slack)
+        return int(torch.linalg.cholesky_ex(wide).info) == 0
 
-    return Bound(f"symmetric, positive semidefinite and at most {largest:.4g} on the diagonal", holds)
-
-
-def _is_covariance(matrix: Tensor, largest: float) -> bool:
-    diagonal = matrix.diagonal()
-    slack = (1e-12 if matrix.dtype == torch.float64 else _ROUNDING) * max(1.0, float(diagonal.sum()))
-    if not _all_within(diagonal, -slack, largest) or not _all_within(matrix - matrix.T, -slack, slack):
-        return False
-    wide = matrix.to(torch.float64, copy=True)
-    wide.diagonal().add_(slack)
-    return int(torch.linalg.cholesky_ex(wide).info) == 0
+    says = f"symmetric, positive semidefinite and at most {largest:.4g} on the diagonal"
+    return Bound(says, lambda tensor: all(map(is_one, tensor.reshape(-1, *tensor.shape[-2:]))))
 
 
 def _all_within(tensor: Tensor, low: float, high: float) -> bool:

@@ -100,33 +100,29 @@ class Segment:
                 f"{source} has segment version {shown(about.get('version'))}; this pta reads {_VERSION}"
             )
         try:
-            return cls._of_parts(tensors, about)
+            count, shape, given = (about.get(name) for name in ("count", "shape", "rule"))
+            if type(count) is not int or not isinstance(shape, list):
+                raise StateMismatch("its count must be a whole number and its shape a list")
+            if not isinstance(given, dict) or given.keys() != PARAMETERS.keys():
+                raise StateMismatch(f"its rule must say {', '.join(PARAMETERS)}")
+            rule = Rule(**check_given("a segment's rule", PARAMETERS, given))
+            names = {"head": _HEAD, "touches": _TOUCHES, "anchored": AnchoredMap._fields if rule.fades_linearly else ()}
+            wanted = {"tail", *(f"{of}.{name}" for of, own in names.items() for name in own)}
+            if wrong := wanted ^ tensors.keys():
+                raise StateMismatch(f"{shown(min(wrong))} is missing, or no part of such a segment")
+            parts = {of: {name: tensors[f"{of}.{name}"] for name in own} for of, own in names.items()}
+            plain = all(part.dtype in (torch.int64, torch.float64) for part in parts["touches"].values())
+            _require(plain, "its touches must be int64 and float64 numbers")
+            tail = tensors["tail"]
+            kept = len(tail) if tail.ndim else 0
+            head = AffineMap(
+                count - kept, **parts["head"], anchored=AnchoredMap(**parts["anchored"]) if names["anchored"] else None
+            )
+            touches = Touches(**{name: part.numpy() for name, part in parts["touches"].items()}, count=kept)
+            segment = cls(head, tail, touches, rule, tuple(shape), about.get("classifier", ""))
+            require_whole(*vars(segment).values())
         except PtaError as error:
             raise StateMismatch(f"{source} is not a whole segment: {error}") from None
-
-    @classmethod
-    def _of_parts(cls, tensors: dict[str, Tensor], about: dict[str, Any]) -> "Segment":
-        count, shape, given = (about.get(name) for name in ("count", "shape", "rule"))
-        if type(count) is not int or not isinstance(shape, list):
-            raise StateMismatch("its count must be a whole number and its shape a list")
-        if not isinstance(given, dict) or given.keys() != PARAMETERS.keys():
-            raise StateMismatch(f"its rule must say {', '.join(PARAMETERS)}")
-        rule = Rule(**check_given("a segment's rule", PARAMETERS, given))
-        names = {"head": _HEAD, "touches": _TOUCHES, "anchored": AnchoredMap._fields if rule.fades_linearly else ()}
-        wanted = {"tail", *(f"{of}.{name}" for of, own in names.items() for name in own)}
-        if wrong := wanted ^ tensors.keys():
-            raise StateMismatch(f"{shown(min(wrong))} is missing, or no part of such a segment")
-        parts = {of: {name: tensors[f"{of}.{name}"] for name in own} for of, own in names.items()}
-        if any(part.dtype not in (torch.int64, torch.float64) for part in parts["touches"].values()):
-            raise StateMismatch("its touches must be int64 and float64 numbers")
-        tail = tensors["tail"]
-        kept = len(tail) if tail.ndim else 0
-        head = AffineMap(
-            count - kept, **parts["head"], anchored=AnchoredMap(**parts["anchored"]) if names["anchored"] else None
-        )
-        touches = Touches(**{name: part.numpy() for name, part in parts["touches"].items()}, count=kept)
-        segment = cls(head, tail, touches, rule, tuple(shape), about.get("classifier", ""))
-        require_whole(*vars(segment).values())
         return segment
 
     def require_for(self, rule: Rule, classifier: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
