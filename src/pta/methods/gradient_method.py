@@ -25,6 +25,16 @@ class GradientMethod(Adapter):
             return []
         return [f"{self.name}: {lost:,} sample(s) had no finite gradient and got their zero-shot prediction"]
 
+    def _logits(self, samples: Samples) -> Tensor:
+        """The logits of a method that learns nothing from one sample for the next, B×C; not finite without gradient."""
+        raise NotImplementedError
+
+    def _step(self, samples: Samples) -> Tensor:
+        return self._or_zero_shot(samples, self._logits(samples), count=True)
+
+    def _predict(self, samples: Samples) -> Tensor:
+        return self._or_zero_shot(samples, self._logits(samples), count=False)
+
     def _or_zero_shot(self, samples: Samples, logits: Tensor, *, count: bool) -> Tensor:
         """The logits (B×C), and zero-shot's for a sample where some are not finite; such samples are counted."""
         finite = torch.isfinite(logits).all(dim=1)

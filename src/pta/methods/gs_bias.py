@@ -84,13 +84,7 @@ class GSBias(GradientMethod):
                 "choose fewer: --set gs-bias.top_patches=…"
             )
 
-    def _step(self, samples: Samples) -> Tensor:
-        return self._or_zero_shot(samples, self._scores(samples), count=True)
-
-    def _predict(self, samples: Samples) -> Tensor:
-        return self._or_zero_shot(samples, self._scores(samples), count=False)
-
-    def _scores(self, samples: Samples) -> Tensor:
+    def _logits(self, samples: Samples) -> Tensor:
         given = samples.tensors()
         chosen = highest_scores(self.classifier, given["patches"], self.top_patches)  # step 2
         views, patches = given["views"][:, : self.first_views], rows_of_each(given["patches"], chosen)

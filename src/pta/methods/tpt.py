@@ -80,14 +80,8 @@ class TPT(PromptMethod):
         beside = 0 if self._map_after is None else map_bytes
         self._prompts = PromptGradients(self.tower, _GRAPH * memory - beside)
 
-    def _step(self, samples: Samples) -> Tensor:
-        return self._or_zero_shot(samples, self._tuned(samples), count=True)
-
-    def _predict(self, samples: Samples) -> Tensor:
-        return self._or_zero_shot(samples, self._tuned(samples), count=False)
-
-    def _tuned(self, samples: Samples) -> Tensor:
-        """The logits of steps 1 to 4, B×C."""
+    def _logits(self, samples: Samples) -> Tensor:
+        """Steps 1 to 4."""
         T = self._initial.expand(len(samples), -1, -1)
         views = self._views(samples)
         selected = self._selected(views, self._scores(views.double(), T.double()))
