@@ -61,7 +61,7 @@ class Nearest(Adapter):
 
     def __init__(self, classifier, **given):
         super().__init__(classifier, **given)
-        self.add_state("centres", lambda c, *_: c.anchors.clone())
+        self.add_state("centres", lambda c: c.anchors.clone())
 
     def _step(self, samples):
         logits = self._predict(samples)

@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 from pta import Samples, ZeroShotClassifier
 from pta.errors import InvalidSamples
 from pta.methods.boostadapter import BoostAdapter
-from pta.methods.presets import load_preset
+from pta.methods.registry import load_preset
 from pta.methods.tda import TDA
 from pta.reference.boostadapter import boostadapter_loop
 

@@ -110,7 +110,7 @@ class RemembersAfterReset(PTA):
 class DependsOnTheNumberOfClasses(PTA):
     def __init__(self, classifier, **given):
         super().__init__(classifier, **given)
-        self.add_state("number", lambda classifier, *_: torch.full((classifier.classes,), classifier.classes))
+        self.add_state("number", lambda classifier: torch.full((classifier.classes,), classifier.classes))
 
 
 class WritesToTheCallersFeatures(PTA):
@@ -129,7 +129,7 @@ class Grows(PTA):
 
 class GrowsOnce(CLIP):
     def _step(self, samples):
-        self.add_state("kept", lambda *_: torch.zeros(1000))
+        self.add_state("kept", lambda _: torch.zeros(1000))
         return super()._step(samples)
 
 
@@ -222,7 +222,7 @@ class TrustsWhatItHasGathered(PTA):
     def __init__(self, classifier, **given):
         super().__init__(classifier, **given)
         anything = Bound("anything", lambda tensor: True)
-        self.add_state("gathered", lambda own, *_: own.anchors.new_zeros(0), within=anything, per_class=False)
+        self.add_state("gathered", lambda own: own.anchors.new_zeros(0), within=anything, per_class=False)
 
     def _step(self, samples):
         self.gathered = torch.cat([self.gathered, samples.features[:, 0]])
@@ -308,7 +308,7 @@ class RunningMean(Adapter):
     weight: float = number(2.0, 0.0, 10.0, "weight of the means")
 
     def _declare_state(self):
-        self.add_state("means", lambda classifier, parameters, model: torch.zeros_like(classifier.anchors))
+        self.add_state("means", lambda classifier: torch.zeros_like(classifier.anchors))
 
     def _step(self, samples):
         (label,) = self.zero_shot(samples).labels

@@ -146,8 +146,8 @@ def test_a_sample_without_a_finite_gradient_gets_its_zero_shot_answer_and_is_cou
     stream = clip_like_stream(1, classes=4, dim=8, count=6)
     samples = with_views(stream, 8)
     adapter, expected = GSBias(stream.classifier), GSBias(stream.classifier).step(samples)
-    scores = adapter._scores
-    monkeypatch.setattr(adapter, "_scores", lambda given: scores(given).index_fill_(0, torch.tensor([2]), math.nan))
+    scores = adapter._logits
+    monkeypatch.setattr(adapter, "_logits", lambda given: scores(given).index_fill_(0, torch.tensor([2]), math.nan))
     found = adapter.step(samples)
     expected[2] = stream.classifier.logits(samples.features)[2]
     torch.testing.assert_close(found, expected)
@@ -159,7 +159,7 @@ def test_a_sample_without_a_finite_gradient_gets_its_zero_shot_answer_and_is_cou
 
 
 def test_a_run_and_a_method_on_top_pass_the_remark_on(monkeypatch):
-    monkeypatch.setattr(GSBias, "_scores", lambda self, given: torch.full_like(self.zero_shot(given).logits, math.nan))
+    monkeypatch.setattr(GSBias, "_logits", lambda self, given: torch.full_like(self.zero_shot(given).logits, math.nan))
     stream = clip_like_stream(1, classes=4, dim=8, count=6)
     data = FeatureFile("made", with_views(stream, 8), stream.classifier, stream.labels.numpy())
     methods = {"gs-bias": {}, "combined": {"base": "gs-bias"}}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streams import toy_stream
 
 from pta import CLIP, list_adapters
-from pta.core.parameters import choice, count, learning_order, number, parameter, require_seeds, require_texts, switch
+from pta.core.parameters import choice, count, learning_order, number, parameter, require_texts, switch
 from pta.errors import InvalidParameter
 from pta.methods import adapter_class
 
@@ -107,12 +107,6 @@ def test_every_parameter_of_every_method_has_bounds_and_help_and_refuses_what_it
         assert one.bounds
         with pytest.raises(InvalidParameter, match=name):
             one.check(name, object())
-
-
-@pytest.mark.parametrize("seeds", [[], "12", b"1", None, 5, {1}], ids=str)
-def test_what_is_no_list_of_seeds_is_refused(seeds):
-    with pytest.raises(InvalidParameter, match="seeds must be a list of whole numbers"):
-        require_seeds(seeds)
 
 
 @pytest.mark.parametrize("texts", ["abc", b"abc", None, 5, [1], {"a"}], ids=str)

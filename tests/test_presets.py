@@ -8,7 +8,7 @@ import pytest
 from pta import ZeroShotClassifier, create_adapter, list_adapters
 from pta.data.catalogue import catalogue
 from pta.methods import adapter_class
-from pta.methods.presets import depends_on_dataset, load_preset, preset_names
+from pta.methods.registry import depends_on_dataset, load_preset, preset_names
 
 FILES = sorted((resources.files("pta") / "assets" / "presets").iterdir(), key=lambda file: file.name)
 METHODS = [file.name.removesuffix(".json") for file in FILES]

@@ -59,10 +59,6 @@ def test_what_are_no_logits_is_refused_in_one_line(given, method):
     assert refusal(create_adapter(method, THREE).probabilities, NO_LOGITS[given]).startswith("logits")
 
 
-def test_raw_is_a_switch():
-    assert "raw" in refusal(create_adapter("pta", THREE).probabilities, torch.zeros(2, 3), raw=5)
-
-
 def test_one_row_an_array_and_a_list_have_the_probabilities_of_the_tensor():
     adapter, logits = create_adapter("pta", THREE), torch.tensor([[1.0, 2.0, 4.0], [3.0, 0.0, 1.0]])
     expected = adapter.probabilities(logits.requires_grad_())

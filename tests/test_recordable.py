@@ -90,7 +90,7 @@ class Counting(Adapter):
 
     def __init__(self, classifier, **given):
         super().__init__(classifier, **given)
-        self.add_state("total", lambda c, *_: c.anchors.new_zeros(c.dim), per_class=False)
+        self.add_state("total", lambda c: c.anchors.new_zeros(c.dim), per_class=False)
         self.steps, self.ones, self.cache = 0, None, None
 
     def _step(self, samples):

@@ -165,7 +165,7 @@ def test_pieces_that_do_not_belong_together_are_refused(name, change, complaint)
 def test_parameters_that_ask_for_more_than_there_is_memory_for_are_refused():
     adapter = ToyStream.make(partial(create_adapter, "clip"), 1).adapter()
     with pytest.raises(InvalidParameter, match="clip with these parameters needs more memory than there is"):
-        adapter.add_state("slots", lambda classifier, *_: classifier.anchors.new_zeros(2**50))
+        adapter.add_state("slots", lambda classifier: classifier.anchors.new_zeros(2**50))
     adapter.restore(adapter.snapshot())
 
 

@@ -12,7 +12,7 @@ from pta.data.features import FeatureFile
 from pta.errors import InvalidParameter, PtaError
 from pta.measure.evaluate import require_same_model
 from pta.methods import adapter_class, create_adapter, list_adapters, needs_model
-from pta.methods.presets import depends_on_dataset, load_preset, require_preset
+from pta.methods.registry import depends_on_dataset, load_preset, require_preset
 from pta.models import check_model, load_encoder
 
 Methods = dict[str, dict[str, Any]]  # name → parameters

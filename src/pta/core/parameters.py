@@ -42,8 +42,8 @@ def count(default: int | None, low: int, high: int, help: str) -> Any:
     return Parameter(default, lambda name, value: require_count(name, value, low, high), f"{low} to {high}", help)
 
 
-def choice(default: str, kinds: Any, help: str) -> Any:
-    """Declare one of several words, given as a `Literal` type."""
+def choice(default: str | None, kinds: Any, help: str) -> Any:
+    """Declare one of several words, given as a `Literal` type; without a default the method completes it."""
     words = get_args(kinds)
     return Parameter(default, lambda name, value: require_choice(name, value, words), " or ".join(words), help)
 
@@ -150,13 +150,6 @@ def require_mapping(name: str, value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise InvalidParameter(f"{name} must be a dictionary with texts as keys, got {shown(value)}")
     return value
-
-
-def require_seeds(seeds: object) -> list[int]:
-    """Seeds as ints, at least one."""
-    if not isinstance(seeds, Sequence) or isinstance(seeds, str | bytes) or not len(seeds):
-        raise InvalidParameter(f"seeds must be a list of whole numbers, got {shown(seeds)}")
-    return [require_seed(seed) for seed in seeds]
 
 
 def require_seed(seed: object) -> int:

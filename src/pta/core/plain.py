@@ -41,7 +41,9 @@ def plain_list(given: object) -> list[Any] | None:
 def plain_tensor(name: str, given: object, refusal: type[PtaError]) -> Tensor:
     """A value as a dense, detached tensor in memory; the value itself, if it is one."""
     try:
-        tensor = given if isinstance(given, Tensor) else torch.as_tensor(_native(given))
+        if isinstance(given, np.ndarray):  # torch wants the byte order of this machine, and no negative strides
+            given = np.require(given, given.dtype.newbyteorder("="), ["C", "W"])
+        tensor = given if isinstance(given, Tensor) else torch.as_tensor(given)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise refusal(f"{name} cannot be read as numbers: {first_line(error)}") from None
     require_plain(name, tensor, refusal)
@@ -57,11 +59,6 @@ def require_plain(name: str, given: object, refusal: type[PtaError]) -> None:
         raise refusal(f"{name} must be an ordinary dense tensor of real numbers, got {oddity}")
 
 
-def _native(given: object) -> object:
-    """Arrays in the byte order of this machine, without negative strides and writable, as torch wants them."""
-    return np.require(given, given.dtype.newbyteorder("="), ["C", "W"]) if isinstance(given, np.ndarray) else given
-
-
 def _oddity(tensor: Tensor) -> str | None:
     if tensor.is_nested:
         return "a nested one"
@@ -73,13 +70,10 @@ def _oddity(tensor: Tensor) -> str | None:
         return "one with named dimensions"
     if not _is_in_memory(tensor):
         return "one without numbers"
-    return "one that is expanded beyond the available memory" if _is_too_large(tensor) else None
-
-
-def _is_too_large(tensor: Tensor) -> bool:
-    """Whether a copy would not fit into memory; a contiguous tensor always does."""
     size = tensor.numel() * tensor.element_size()
-    return size > _LARGE and size > tensor.untyped_storage().nbytes() and size > available_memory()
+    if size > _LARGE and size > tensor.untyped_storage().nbytes() and size > available_memory():
+        return "one that is expanded beyond the available memory"
+    return None
 
 
 def _is_in_memory(tensor: Tensor) -> bool:
@@ -90,3 +84,8 @@ def _is_in_memory(tensor: Tensor) -> bool:
         return tensor.data_ptr() != 0 or tensor.numel() == 0
     except RuntimeError:
         return False
+
+
+def is_host_readable(tensor: Tensor) -> bool:
+    """Whether reading a tensor's values is free: the host waits for no device and no recording is broken."""
+    return tensor.is_cpu and type(tensor) is Tensor

@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
-from numbers import Integral
 
 import torch
 from torch import Tensor
 
-from pta.core.host_readable import is_host_readable
-from pta.core.plain import FLOATS, plain_tensor
-from pta.errors import InvalidSamples, nearest, shown
+from pta.core.plain import FLOATS, is_host_readable, plain_tensor
+from pta.errors import InvalidSamples, nearest
 
 _ROWS_AT_ONCE = 4096  # bounds memory, changes no result
 SMALLEST_NORM = 1e-6  # a shorter row has no direction that float32 could hold
@@ -100,8 +98,6 @@ class Samples:
     def of(cls, features: object, *, normalise: bool = True, **others: object) -> "Samples":
         """Samples from tensors, arrays or lists; features are copied, the other tensors are not."""
         tensor = plain_tensor("features", features, InvalidSamples)
-        if not isinstance(normalise, bool):
-            raise InvalidSamples(f"normalise must be True or False, got {shown(normalise)}")
         if tensor.dtype == torch.bool:
             raise InvalidSamples("features must be real numbers, got booleans")
         copied = tensor.to(tensor.dtype if tensor.dtype == torch.float64 else torch.float32, copy=True)
@@ -137,7 +133,7 @@ class Samples:
     @property
     def provides(self) -> frozenset[str]:
         """The names of the tensors that these samples have, as in `Adapter.needs`."""
-        return frozenset({"features", *self._optional()})
+        return frozenset(self.tensors())
 
     def tensors(self) -> dict[str, Tensor]:
         """All present tensors by name."""
@@ -156,8 +152,8 @@ class Samples:
 
     def batches(self, size: int) -> Iterator["Samples"]:
         """Consecutive batches of at most `size` samples."""
-        if not isinstance(size, Integral) or size < 1:
-            raise InvalidSamples(f"a batch size must be 1 or more, not {shown(size)}")
+        if size < 1:
+            raise InvalidSamples(f"a batch size must be 1 or more, not {size}")
         for start in range(0, len(self), size):
             yield self[start : start + size]
 

@@ -29,6 +29,7 @@ each class that has any is that of them and of all samples j, weighted by q_i an
   and so is its pseudo-inverse Λ. The order "predict-first" is ours.
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from functools import partial
 from typing import Literal
@@ -43,7 +44,17 @@ from pta.engines.caches.entropy_bank import BankEntry, renew_moments, score_betw
 from pta.engines.gaussian.gaussians import Estimate, Gaussians, add_moments, are_moments_of
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.methods.adapter import Adapter
-from pta.methods.state import SHARES, UNIT_BALL, entropies, full, or_empty, rows_at_most, text_anchors
+from pta.methods.state import (
+    SHARES,
+    UNIT_BALL,
+    Bound,
+    doubles,
+    entropies,
+    full,
+    or_empty,
+    rows_at_most,
+    text_anchors,
+)
 
 CountCurrent = Literal["twice", "once"]
 Similarity = Literal["stale", "fresh"]
@@ -53,7 +64,74 @@ _TEMPERATURE = number(
 )
 
 
-class ADAPT(Adapter):
+class BankMethod(Adapter):
+    """A method with class Gaussians from a bank of confident samples, whose scores it joins with zero-shot's."""
+
+    may_fail = False
+    prototypes_in = "means"
+    max_batch = 1024
+    slots: int
+    order: Order = learning_order("update-first")
+    prior: Prior = prior_in_front()
+
+    def _declare_bank(self, empty: float, within: Bound) -> None:
+        """Declare the bank, given the entropy that stands in empty slots and the bound of entropies."""
+        (C, d), L, self.empty = self.classifier.anchors.shape, self.slots, empty
+        self.items = self.add_state("items", full(0.0, C, L, d), UNIT_BALL)  # x
+        self.entropies = self.add_state("entropies", doubles(empty, C, L), within)
+        self.means = self.add_state("means", text_anchors, UNIT_BALL)  # μ
+        self.moments = self.add_state("moments", doubles(0.0, d + 1, d + 1), per_class=False)
+        self.gaussians = Estimate(self._estimate)
+
+    @property
+    def filled(self) -> Tensor:
+        """Which slots hold an item, C×L."""
+        return self.entropies < self.empty
+
+    @abstractmethod
+    def _estimate(self) -> Gaussians:
+        """The Gaussians of the state."""
+
+    @abstractmethod
+    def _learn_class(self, entry: BankEntry, f: Tensor, share: Tensor) -> None:
+        """Learn about a class whose bank a sample has entered, given its feature and its probability of the class."""
+
+    @abstractmethod
+    def _scores(self, f: Tensor) -> Tensor:
+        """Score samples that meet the same state, B×C."""
+
+    @abstractmethod
+    def _fused(self, zero_shot: ZeroShot, scores: Tensor) -> Tensor:
+        """The logits of samples with these scores."""
+
+    def _step(self, samples: Samples) -> Tensor:
+        zero_shot, f = self.zero_shot(samples), samples.features
+        learn = partial(self._learn, f, zero_shot)
+        scores = score_between_updates(self.entropies, zero_shot, f, self.order, learn, self._scores)
+        return self._fused(zero_shot, scores)
+
+    def _predict(self, samples: Samples) -> Tensor:
+        return self._fused(self.zero_shot(samples), self._scores(samples.features))
+
+    def _learn(self, features: Tensor, zero_shot: ZeroShot, sample: int) -> None:
+        entry = BankEntry.of(self.entropies, zero_shot, sample)
+        with entry.exchanging(self.moments, self.items, self.means, self.entropies, self.empty):
+            entry.put(self.items, features[sample])
+            entry.put(self.entropies, zero_shot.entropy[sample])
+            self._learn_class(entry, features[sample], zero_shot.probabilities[sample, entry.own])
+        self.gaussians.state_changed()
+
+    def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
+        filled = state["entropies"] < self.empty
+        agree = are_moments_of(state["moments"], state["items"], state["means"][:, None], filled)
+        return None if agree else "moments are not those of the items"
+
+    def _state_replaced(self) -> None:
+        self.gaussians.state_changed()
+        renew_moments(self.moments, self.items, self.means, self.filled)
+
+
+class ADAPT(BankMethod):
     """Class Gaussians from a bank of confident samples, which weight the zero-shot logits.
 
     The loop: `pta.reference.adapt.adapt_loop`.
@@ -66,10 +144,7 @@ class ADAPT(Adapter):
     """
 
     name = "adapt"
-    may_fail = False
-    prototypes_in = "means"
     fixed_classes = ""
-    max_batch = 1024
     slots: int = count(16, 1, 10_000, "L, number of items that the bank keeps per class")
     alpha: float = number(0.9, 0.0, 1.0, "α, share of the items in a class mean; the rest is the text anchor")
     temperature: float = _TEMPERATURE
@@ -79,60 +154,43 @@ class ADAPT(Adapter):
     similarity: Similarity = choice(
         "stale", Similarity, "f of step 4 if the sample does not enter: the last entered (stale, released) or its own"
     )
-    order: Order = learning_order("update-first")
-    prior: Prior = prior_in_front()
 
     def _declare_state(self) -> None:
-        (C, d), L, wide = self.classifier.anchors.shape, self.slots, torch.float64
-        self.items = self.add_state("items", full(0.0, C, L, d), within=UNIT_BALL)  # x
-        self.shares = self.add_state("shares", full(0.0, C, L, dtype=wide), within=SHARES)  # q, or 0
-        self.entropies = self.add_state("entropies", full(EMPTY, C, L, dtype=wide), within=or_empty(entropies(C)))
-        self.sums = self.add_state("sums", full(0.0, C, d), within=rows_at_most(1.01 * L))  # Σ q·x
-        self.means = self.add_state("means", text_anchors, within=UNIT_BALL)  # μ
-        self.moments = self.add_state("moments", full(0.0, d + 1, d + 1, dtype=wide), per_class=False)
-        self.last = self.add_state("last", full(0.0, d), within=UNIT_BALL, per_class=False)
-        self.gaussians = Estimate(lambda: Gaussians.of_moments(self.moments, self.means))  # step 3
-
-    def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
-        filled = state["entropies"] < EMPTY
-        agree = are_moments_of(state["moments"], state["items"], state["means"][:, None], filled)
-        return None if agree else "moments are not those of the items"
+        (C, d), L = self.classifier.anchors.shape, self.slots
+        self._declare_bank(EMPTY, or_empty(entropies(C)))
+        self.shares = self.add_state("shares", doubles(0.0, C, L), SHARES)  # q, or 0
+        self.sums = self.add_state("sums", full(0.0, C, d), rows_at_most(1.01 * L))  # Σ q·x
+        self.last = self.add_state("last", full(0.0, d), UNIT_BALL, per_class=False)
 
     def _state_replaced(self) -> None:
-        self.gaussians.state_changed()
-        if renew_moments(self.moments, self.items, self.means, self.entropies < EMPTY):
+        if self.moments[-1, -1] != self.filled.sum():
             self.last.zero_()  # it may be of a class that is forgotten
+        super()._state_replaced()
 
-    def _step(self, samples: Samples) -> Tensor:
-        zero_shot, f = self.zero_shot(samples), samples.features
-        learn = partial(self._learn, f, zero_shot)
-        u = score_between_updates(self.entropies, zero_shot, f, self.order, learn, self._evidence)
-        return _weighed(zero_shot, u)
-
-    def _predict(self, samples: Samples) -> Tensor:
-        return _weighed(self.zero_shot(samples), self._evidence(samples.features))
-
-    def _learn(self, features: Tensor, zero_shot: ZeroShot, sample: int) -> None:
+    def _learn_class(self, entry: BankEntry, f: Tensor, share: Tensor) -> None:
         """Steps 1 and 2."""
-        entry = BankEntry.of(self.entropies, zero_shot, sample)
-        own, f, share = entry.own, features[sample], zero_shot.probabilities[sample, entry.own]
-        with entry.exchanging(self.moments, self.items, self.means, self.entropies, EMPTY):
-            entry.put(self.items, f)
-            entry.put(self.shares, share)
-            entry.put(self.entropies, zero_shot.entropy[sample])
-            total, mass = (self.shares[own, None] @ self.items[own].double())[:, 0], self.shares[own].sum()
-            entry.put_class(self.sums, total)
-            if self.count_current == "twice":
-                total, mass = total + share * f, mass + share
-            mean = total / mass.clamp_min(torch.finfo(mass.dtype).tiny)
-            entry.put_class(self.means, self.alpha * mean + (1 - self.alpha) * self.classifier.anchors[own])
-        entry.put_whole(self.last, f)
-        self.gaussians.state_changed()
+        own = entry.own
+        entry.put(self.shares, share)
+        total, mass = (self.shares[own, None] @ self.items[own].double())[:, 0], self.shares[own].sum()
+        entry.put_class(self.sums, total)
+        if self.count_current == "twice":
+            total, mass = total + share * f, mass + share
+        mean = total / mass.clamp_min(torch.finfo(mass.dtype).tiny)
+        entry.put_class(self.means, self.alpha * mean + (1 - self.alpha) * self.classifier.anchors[own])
+        self.last.copy_(torch.where(entry.enters, f, self.last))
 
-    def _evidence(self, f: Tensor) -> Tensor:
-        """Step 4, of samples that meet the same state."""
+    def _estimate(self) -> Gaussians:
+        """Step 3."""
+        return Gaussians.of_moments(self.moments, self.means)
+
+    def _scores(self, f: Tensor) -> Tensor:
+        """Step 4."""
         similar = (self.last if self.similarity == "stale" else f) @ self.sums.T
         return _evidence(self.gaussians().scores(f), similar, self.moments, self.temperature)
+
+    def _fused(self, zero_shot: ZeroShot, scores: Tensor) -> Tensor:
+        """Step 5."""
+        return _weighed(zero_shot, scores)
 
 
 class TransductiveADAPT(Adapter):

@@ -15,17 +15,27 @@ import torch
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.parameters import declared_in, document, require_switch
+from pta.core.parameters import declared_in, document
 from pta.core.plain import plain_tensor
 from pta.core.samples import Samples
 from pta.core.towers import Model
 from pta.door.files import write_atomically
 from pta.engines.zero_shot import ZeroShot
-from pta.errors import InvalidParameter, InvalidSamples, StateMismatch
+from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, shown
 from pta.methods.declaration import TOWERS, Declaration, Origin, refuse_lack, require_model
-from pta.methods.recording import Refreshes
 from pta.methods.stages import Stages
-from pta.methods.state import Bound, Initial, Piece, Pieces, Snapshot, class_numbers, device_named, full, usual_bound
+from pta.methods.state import (
+    Bound,
+    Initial,
+    Piece,
+    Pieces,
+    Refreshes,
+    Snapshot,
+    class_numbers,
+    device_named,
+    full,
+    usual_bound,
+)
 from pta.methods.state_file import pack_state
 
 
@@ -56,8 +66,7 @@ class Adapter(Declaration, ABC):
         for name, value in known.items():
             setattr(self, name, value)
         self.pieces, self.refreshes = Pieces(), Refreshes(self)
-        # the position in the stream, on the classifier's device
-        self.seen = self.add_state("seen", full(0, dtype=torch.int64), per_class=False)
+        self.seen = self.add_counter("seen")
         # a method on top of another leaves the prior to that one
         prior, matched = known.get("prior") == "local", known.get("calibration") == "matched"
         stages = Stages(self.pieces, prior=prior and not self.stands_on(known), matched=matched)
@@ -115,7 +124,6 @@ class Adapter(Declaration, ABC):
 
         With `calibration="matched"` the logits are already divided by a temperature, and are not scaled again.
         """
-        require_switch("raw", raw)
         given, classes = plain_tensor("logits", logits, InvalidSamples), self.classifier.classes
         if given.ndim not in (1, 2) or given.shape[-1] != classes:
             raise InvalidSamples(f"logits must be B×{classes}, one column per class, got shape {tuple(given.shape)}")
@@ -148,7 +156,8 @@ class Adapter(Declaration, ABC):
     @property
     def state_bytes(self) -> int:
         """The memory of the state in bytes, without the sample counters."""
-        return self.pieces.bytes
+        counters = "seen", "without_gradient"
+        return sum(piece.tensor.nbytes for piece in self.pieces.values() if piece.attribute not in counters)
 
     def snapshot(self) -> Snapshot:
         """A copy of the state, for `restore`."""
@@ -157,9 +166,13 @@ class Adapter(Declaration, ABC):
 
     def restore(self, snapshot: Snapshot) -> None:
         """Restore a snapshot of this adapter, or of one with the same method, parameters and classifier."""
-        if not isinstance(snapshot, Snapshot):
-            raise StateMismatch(f"only a Snapshot can be restored, not {type(snapshot).__name__}")
-        snapshot.require_for(self.name, self.parameters, self.classifier)
+        plain = isinstance(snapshot.method, str) and isinstance(snapshot.parameters, Mapping)
+        if not plain or (snapshot.method, snapshot.parameters) != (self.name, self.parameters):
+            described = f"{shown(snapshot.method)} with other parameters than this {self.name}"
+            raise StateMismatch(f"the snapshot is of {described}")
+        theirs, own = snapshot.classifier, self.classifier
+        if theirs is not own and getattr(theirs, "fingerprint", None) != own.fingerprint:
+            raise StateMismatch("the snapshot is of an adapter with another classifier")
         self._put_checked(snapshot.tensors, "the snapshot")
 
     def clone(self) -> Self:
@@ -172,12 +185,14 @@ class Adapter(Declaration, ABC):
         return self.clone()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return self._rebuilt, (self.snapshot(), self.model)
+        return self.of_snapshot, (self.snapshot(), self.model, "the state")
 
     @classmethod
-    def _rebuilt(cls, snapshot: Snapshot, model: Model | None) -> Self:
-        adapter = cls(snapshot.classifier, model=model, **snapshot.parameters)
-        adapter._put_checked(snapshot.tensors, "the state")
+    def of_snapshot(cls, snapshot: Snapshot, model: Model | None, source: str) -> Self:
+        """An adapter with the state of a snapshot, all of which is checked; messages name the source."""
+        known = cls.complete(snapshot.parameters, Origin(snapshot.classifier, model))
+        adapter = cls(snapshot.classifier, model=model, checked=known)
+        adapter._put_checked(snapshot.tensors, source)
         return adapter
 
     def reset(self, classes: Iterable[int] | None = None) -> None:
@@ -213,20 +228,13 @@ class Adapter(Declaration, ABC):
     def _declare_state(self) -> None:
         """Declare the state by `add_state`, and set what else follows from classifier, parameters and model."""
 
-    def next_refresh(self, position: int) -> int:
-        """The position after this one at which `refresh_state` is due, for a method that has a `refresh_interval`."""
-        raise NotImplementedError
-
-    def refresh_state(self) -> None:
-        """Do the periodic work that is due after many samples; `seen` is their number."""
-
-    def add_state(self, name: str, initial: Initial, *, within: Bound | None = None, per_class: bool = True) -> Tensor:
+    def add_state(self, name: str, initial: Initial, within: Bound | None = None, *, per_class: bool = True) -> Tensor:
         """Declare a piece of state: initial value, allowed values, and whether its rows belong to the classes.
 
         It becomes the attribute of that name; assigning the returned value to it informs type checkers.
         """
         try:
-            start = initial(self.classifier, self.parameters, self.model)
+            start = initial(self.classifier)
         except (RuntimeError, MemoryError) as error:
             if "allocate" not in str(error):
                 raise
@@ -234,6 +242,10 @@ class Adapter(Declaration, ABC):
         self.pieces[name] = Piece(self, name, initial, per_class, within or usual_bound(start.dtype))
         setattr(self, name, start)
         return start
+
+    def add_counter(self, name: str) -> Tensor:
+        """Declare a count of samples."""
+        return self.add_state(name, full(0, dtype=torch.int64), per_class=False)
 
     def zero_shot(self, samples: Samples) -> ZeroShot:
         """The zero-shot quantities of samples, with the prior if there is one.
@@ -269,13 +281,6 @@ class Adapter(Declaration, ABC):
     def _answer(self, samples: Samples, *, learn: bool) -> tuple[Tensor, Tensor]:
         """Refined features and logits, for a method on top of this one."""
         return self.refined(samples), self._respond(samples, learn=learn)
-
-    def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
-        """The contradiction between pieces of state that are each within their bounds, if there is one."""
-        return None
-
-    def _state_replaced(self) -> None:
-        """State was reset, restored or moved: drop everything computed from it."""
 
     def _put_checked(self, tensors: Mapping[str, Tensor], source: str) -> None:
         """Replace the whole state by checked tensors; a refused state changes nothing."""

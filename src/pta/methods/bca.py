@@ -25,10 +25,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta.core.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front
+from pta.core.plain import is_host_readable
 from pta.core.samples import Samples
-from pta.engines.prior_table import posterior_of, update_row
 from pta.methods.adapter import Adapter
-from pta.methods.state import DISTRIBUTIONS, LARGEST_COUNT, UNIT_BALL, between, full, text_anchors
+from pta.methods.state import DISTRIBUTIONS, LARGEST_COUNT, UNIT_BALL, between, full, identity, text_anchors
 
 Update = Literal["posterior", "likelihood"]
 
@@ -66,19 +66,11 @@ class BCA(Adapter):
 
     def _declare_state(self) -> None:
         C = self.classifier.classes
-        of_centres, of_priors = (between(first, LARGEST_COUNT) for first in (self.centre_count, self.prior_count))
-        self.centres = self.add_state("centres", text_anchors, within=UNIT_BALL)
-        self.priors = self.add_state(
-            "priors",
-            lambda c, *_: torch.eye(c.classes, dtype=torch.float64, device=c.anchors.device),
-            within=DISTRIBUTIONS,
-        )
-        self.centre_counts = self.add_state(
-            "centre_counts", full(self.centre_count, C, dtype=torch.int64), within=of_centres
-        )
-        self.prior_counts = self.add_state(
-            "prior_counts", full(self.prior_count, C, dtype=torch.int64), within=of_priors
-        )
+        self.centres = self.add_state("centres", text_anchors, UNIT_BALL)
+        self.priors = self.add_state("priors", identity(C), DISTRIBUTIONS)
+        n, m, whole = self.centre_count, self.prior_count, torch.int64
+        self.centre_counts = self.add_state("centre_counts", full(n, C, dtype=whole), between(n, LARGEST_COUNT))
+        self.prior_counts = self.add_state("prior_counts", full(m, C, dtype=whole), between(m, LARGEST_COUNT))
 
     def _step(self, samples: Samples) -> Tensor:
         features, prior = samples.features.double(), self._log_prior(samples)
@@ -89,10 +81,12 @@ class BCA(Adapter):
             r = self._posterior(q)
             m = (r if self.update == "posterior" else q).argmax(dim=0, keepdim=True)
             v = r.amax(dim=0, keepdim=True)
-            self._move_centre(m, f, v > self.centre_threshold)
+            mu, n = self.centres.index_select(0, m).double(), self.centre_counts.index_select(0, m)
+            _update_row(self.centres, self.centre_counts, m, v > self.centre_threshold, normalize(n * mu + f, dim=1))
             moved = self._scores(features[t:], self.centres.index_select(0, m)) + prior[t:].index_select(1, m)
             z[t:].index_copy_(1, m, moved)
-            self._change_prior(m, r, v > self.prior_threshold)
+            pi, n = self.priors.index_select(0, m), self.prior_counts.index_select(0, m)
+            _update_row(self.priors, self.prior_counts, m, v > self.prior_threshold, (n * pi + r) / (n + 1))
             posteriors[t] = r if self.order == "predict-first" else self._posterior(z[t].softmax(dim=0))
         return _logarithm(posteriors).to(samples.features.dtype)
 
@@ -110,15 +104,19 @@ class BCA(Adapter):
         return self.priors.new_zeros(len(samples), len(self.priors)) if found is None else found
 
     def _posterior(self, q: Tensor) -> Tensor:
-        return posterior_of(q, self.priors, changed=self.prior_counts > self.prior_count)
+        """Πᵀ·q; on a CPU the rows of Π that have not changed are not multiplied: they are those of the identity."""
+        changed = self.prior_counts > self.prior_count
+        if is_host_readable(changed):
+            rows = changed.nonzero()[:, 0]
+            if 4 * len(rows) <= len(changed):  # with more, picking them takes longer than multiplying all
+                return q.index_fill(-1, rows, 0.0) + q[..., rows] @ self.priors[rows]
+        return q @ self.priors
 
-    def _move_centre(self, m: Tensor, f: Tensor, confident: Tensor) -> None:
-        """Step 4."""
-        update_row(self.centres, self.centre_counts, m, confident, lambda mu, n: normalize(n * mu.double() + f, dim=1))
 
-    def _change_prior(self, m: Tensor, r: Tensor, confident: Tensor) -> None:
-        """Step 5."""
-        update_row(self.priors, self.prior_counts, m, confident, lambda pi, n: (n * pi + r) / (n + 1))
+def _update_row(means: Tensor, counts: Tensor, row: Tensor, condition: Tensor, new: Tensor) -> None:
+    """If a condition holds, replace a row of C×n means and count one more of C in it; all but the former are of one."""
+    means.index_copy_(0, row, torch.where(condition, new.to(means.dtype), means.index_select(0, row)))
+    counts.index_add_(0, row, condition.long())
 
 
 def _logarithm(probabilities: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.parameters import require_text
 from pta.core.plain import plain_tensor
 from pta.errors import InvalidParameter, StateMismatch, nearest, shown
 from pta.methods.adapter import Adapter
@@ -27,33 +26,22 @@ class ClassRow(NamedTuple):
 
 def class_table(adapter: Adapter) -> list[ClassRow]:
     """A row per class."""
-    names = adapter.classifier.class_names
-    return list(map(ClassRow, names, _learned(adapter), _counts(adapter), _cosines(adapter)))
-
-
-def _learned(adapter: Adapter) -> list[bool]:
+    classes, anchors = adapter.classifier.class_names, adapter.classifier.anchors.double()
     decisive = adapter.counts_in or adapter.prototypes_in
-    moved = torch.zeros_like(adapter.classifier.anchors[:, 0], dtype=torch.bool)
+    moved = torch.zeros_like(anchors[:, 0], dtype=torch.bool)
     for name, piece in adapter.pieces.items():
         if name == decisive or (not decisive and piece.per_class):
             moved |= (piece.tensor != piece.fresh()).reshape(len(moved), -1).any(dim=1)
-    return moved.tolist()
-
-
-def _counts(adapter: Adapter) -> list[float | None]:
-    if not adapter.counts_in:
-        return [None] * adapter.classifier.classes
-    piece = adapter.pieces[adapter.counts_in]
-    return (piece.tensor - piece.fresh()).double().tolist()
-
-
-def _cosines(adapter: Adapter) -> list[float | None]:
-    anchors = adapter.classifier.anchors.double()
-    if not adapter.prototypes_in:
-        return [None] * len(anchors)
-    rows = normalize(adapter.state()[adapter.prototypes_in].double(), dim=1)
-    found = zip((rows * anchors).sum(dim=1).tolist(), rows.any(dim=1).tolist(), strict=True)
-    return [cosine if exists else None for cosine, exists in found]
+    counts: list[float | None] = [None] * len(classes)
+    cosines = counts.copy()
+    if adapter.counts_in:
+        piece = adapter.pieces[adapter.counts_in]
+        counts = (piece.tensor - piece.fresh()).double().tolist()
+    if adapter.prototypes_in:
+        rows = normalize(adapter.state()[adapter.prototypes_in].double(), dim=1)
+        found = zip((rows * anchors).sum(dim=1).tolist(), rows.any(dim=1).tolist(), strict=True)
+        cosines = [cosine if exists else None for cosine, exists in found]
+    return list(map(ClassRow, classes, moved.tolist(), counts, cosines))
 
 
 def class_prototypes(adapter: Adapter) -> Tensor:
@@ -91,7 +79,7 @@ def add_class(adapter: Adapter, name: str, anchor: object) -> Adapter:
 
 def require_new_class(name: str, class_names: Sequence[str]) -> None:
     """Refuse a name that a class has already."""
-    if require_text("the name of a class", name) in class_names:
+    if name in class_names:
         raise InvalidParameter(f"there is a class {shown(name)} already")
 
 
@@ -115,7 +103,7 @@ def anchor_from(source: ZeroShotClassifier, name: str, classifier: ZeroShotClass
     Both must have a class in common, by whose anchors this is recognised.
     """
     rows = {one: number for number, one in enumerate(source.class_names)}
-    if require_text("the name of a class", name) not in rows:
+    if name not in rows:
         raise InvalidParameter(f"no text feature for {shown(name)}; {nearest(name, rows)}")
     if source.dim != classifier.dim:
         raise StateMismatch(f"the text feature has {source.dim} dimensions, those of the state have {classifier.dim}")

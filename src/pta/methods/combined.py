@@ -13,12 +13,12 @@ Whether a class reaches min_probability is read from l as it comes; PTA alone ta
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.parameters import parameter
+from pta.core.parameters import parameter, require_mapping
 from pta.core.samples import Samples
 from pta.engines.pta.advance import touches_of_probabilities
 from pta.engines.segments.segment import Segment
@@ -40,12 +40,6 @@ def _name(name: str, value: object) -> str:
     return value
 
 
-def _parameters(name: str, value: object) -> object:
-    if not isinstance(value, Mapping):
-        raise InvalidParameter(f"{name} must be a mapping, got {shown(value)}")
-    return dict(value)
-
-
 class Combined(PTA):
     """PTA on top of another method (our rule: the paper's is not published).
 
@@ -56,9 +50,9 @@ class Combined(PTA):
     tensor([0, 0])
     """
 
-    name: ClassVar[str] = "combined"
+    name = "combined"
     base: str = parameter("tda", _name, "a method that predicts from features, views or patches", "the other method")
-    base_parameters: Mapping[str, Any] = parameter({}, _parameters, "a mapping", "parameters of the other method")
+    base_parameters: Mapping[str, Any] = parameter({}, require_mapping, "a mapping", "parameters of the other method")
     variant = "released"
     anchor = "recursive"
     fusion = "logits"

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn
 
+from torch import Tensor
+
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.parameters import Parameter, check_all, check_given
+from pta.core.parameters import Calibration, Parameter, check_all, check_given, choice
 from pta.core.towers import Model
 from pta.errors import InvalidParameter, InvalidSamples
-from pta.methods.stages import CALIBRATION
 
 Scope = Literal["sample", "batch", "stream"]
 TOWERS = frozenset({"image tower", "prompt tower"})
@@ -20,6 +21,11 @@ _MADE_BY = {
     "patches": "pta extract --patches",
     "generated": "pta extract --views 65 --views-from DIR, or choose difftpt-augmented, which needs none",
 }
+_CALIBRATION = choice(
+    "fixed",
+    Calibration,
+    "temperature of probabilities: fixed by the rule, or matched during the stream (for pta, wpta and combined)",
+)
 _IN_WORDS = {"raw": "raw samples", "generated": "generated pictures"}
 
 
@@ -40,7 +46,7 @@ class Declaration:
     """The declarations of a method, with their defaults."""
 
     name: ClassVar[str]
-    declared: ClassVar[Mapping[str, Parameter]] = {"calibration": CALIBRATION}
+    declared: ClassVar[Mapping[str, Parameter]] = {"calibration": _CALIBRATION}
     # Of the samples "features", "views", "raw", "patches", "generated"; of the model "image tower", "prompt tower".
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
     # What a prediction depends on besides the state: its "sample" (a batch then equals a loop), its "batch", or the
@@ -62,6 +68,22 @@ class Declaration:
     # The most samples between two calls of `refresh_state`; None for a method without refreshes. No refresh is due
     # between the samples of one `_step`.
     refresh_interval: int | None = None
+    classifier: ZeroShotClassifier
+    seen: Tensor  # the position in the stream, on the classifier's device
+
+    def next_refresh(self, position: int) -> int:
+        """The position after this one at which `refresh_state` is due, for a method that has a `refresh_interval`."""
+        raise NotImplementedError
+
+    def refresh_state(self) -> None:
+        """Do the periodic work that is due after many samples; `seen` is their number."""
+
+    def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
+        """The contradiction between pieces of state that are each within their bounds, if there is one."""
+        return None
+
+    def _state_replaced(self) -> None:
+        """State was reset, restored or moved: drop everything computed from it."""
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:

@@ -40,9 +40,8 @@ class DiffTPT(TPT):
     steps: int = count(4, 0, 100, "steps of AdamW")
 
     def _views(self, samples: Samples) -> Tensor:
-        assert samples.views is not None  # checked by `needs`
-        assert samples.generated is not None
-        return torch.cat([samples.views, samples.generated], dim=1)
+        given = samples.tensors()
+        return torch.cat([given["views"], given["generated"]], dim=1)
 
     def _selected(self, views: Tensor, z: Tensor) -> Tensor:
         similarity = cosine_similarity(z[:, 1:], z[:, :1], dim=2)

@@ -24,7 +24,8 @@ All that is learned is zero-shot, so a batch is exact: `pta.engines.gaussian.cla
 a share in nearly every sample, so samples that come one at a time cost passes over all C·d² numbers each.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -39,7 +40,7 @@ from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter
 from pta.methods.adapter import Adapter
 from pta.methods.declaration import Origin
-from pta.methods.state import LARGEST_COUNT, between, covariances, full, rows_at_most
+from pta.methods.state import LARGEST_COUNT, between, covariances, doubles, full, rows_at_most
 
 Covariance = Literal["per-class", "shared"]
 Growth = Literal["mean-count", "samples"]
@@ -93,22 +94,15 @@ class DOTA(Adapter):
         C, d = self.classifier.anchors.shape
         longest = max(1.01, 1.01 * abs(self.omega) * d**0.5)  # means lie between the first one and views
         self.largest_variance = max(1.01 * self.sigma, (1.01 + longest) ** 2)
-        self.mu = self.add_state("mu", full(self.omega, C, d), within=rows_at_most(longest))
-        counts = between(self.initial_count, LARGEST_COUNT)
-        self.counts = self.add_state("counts", full(self.initial_count, C, dtype=torch.float64), within=counts)
+        self.mu = self.add_state("mu", full(self.omega, C, d), rows_at_most(longest))
+        n, sigma = self.initial_count, self.sigma
+        self.counts = self.add_state("counts", doubles(n, C), between(n, LARGEST_COUNT))
         if self.covariance == "per-class":
-            self.scatters = self.add_state(  # n_c·Σ_c
-                "scatters",
-                lambda c, p, _: _identities(p["initial_count"] * p["sigma"], c, c.classes),
-                within=covariances(LARGEST_COUNT * self.largest_variance),
-            )
+            largest = covariances(LARGEST_COUNT * self.largest_variance)
+            self.scatters = self.add_state("scatters", lambda c: _identities(n * sigma, c, C), largest)  # n_c·Σ_c
         else:
-            self.pooled = self.add_state(  # Σ_c n_c·Σ_c / Σ_c n_c
-                "pooled",
-                lambda c, p, _: _identities(p["sigma"], c),
-                within=covariances(self.largest_variance),
-                per_class=False,
-            )
+            largest, start = covariances(self.largest_variance), partial(_identities, sigma)
+            self.pooled = self.add_state("pooled", start, largest, per_class=False)  # Σ_c n_c·Σ_c / Σ_c n_c
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
@@ -151,17 +145,15 @@ class DOTA(Adapter):
         counts = torch.cat([self.counts[None], y.sum(dim=1)]).cumsum(dim=0)
         late = int(self.order == "update-first")
         scores = views.new_empty(len(views), self.classifier.classes)
-        for learned, pooled in enumerate(self._learn(views, y, counts)):
+        if self.covariance == "per-class":  # steps 3 and 4
+            steps = learn_per_class(self.scatters, self.mu, views, y, counts, self.sigma)
+        else:
+            steps = learn_shared(self.pooled, self.mu, views, y, counts)
+        for learned, pooled in enumerate(steps):
             if 0 <= (own := learned - late) < len(views):
                 scores[own] = self._gaussian(views[own, None], pooled, counts[learned], seen + learned)[0]
         self.counts.copy_(counts[-1])
         return scores
-
-    def _learn(self, views: Tensor, y: Tensor, counts: Tensor) -> Iterator[Tensor]:
-        """Steps 3 and 4; gives the covariance that the Gaussians share before the first and after every sample."""
-        if self.covariance == "per-class":
-            return learn_per_class(self.scatters, self.mu, views, y, counts, self.sigma)
-        return learn_shared(self.pooled, self.mu, views, y, counts)
 
     def _gaussian(self, views: Tensor, pooled: Tensor, counts: Tensor, seen: Tensor) -> Tensor:
         """λ·g of samples with their views, B×V×d."""

@@ -40,15 +40,15 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from pta.core.host_readable import is_host_readable
 from pta.core.parameters import choice, count, number
+from pta.core.plain import is_host_readable
 from pta.core.samples import Samples
 from pta.engines.caches.admission import EMPTY, rows_worth_picking
 from pta.engines.prompts.residuals import Directions, alignment_gradients, stepped
 from pta.engines.prompts.view_entropy import by_entropy, entropy_of_mean, number_kept
 from pta.engines.zero_shot import entropy_of
 from pta.methods.gradient_method import GradientMethod, require_views
-from pta.methods.state import UNIT_BALL, entropies, full, slots_of, text_anchors
+from pta.methods.state import UNIT_BALL, doubles, entropies, full, slots_of, text_anchors
 
 Answered = Literal["plain", "views"]
 
@@ -96,11 +96,10 @@ class DPE(GradientMethod):
     def _declare_state(self) -> None:
         super()._declare_state()
         (C, d), M = self.classifier.anchors.shape, self.slots
-        self.prototypes = self.add_state("prototypes", text_anchors, within=UNIT_BALL)  # W
-        self.averaged = self.add_state("averaged", full(0, dtype=torch.int64), per_class=False)  # n
-        self.keys = self.add_state("keys", full(0.0, C, M, d), within=UNIT_BALL)
-        no_entropies = full(EMPTY, C, M, dtype=torch.float64)
-        self.scores = self.add_state("scores", no_entropies, within=slots_of(entropies(C)))  # entropies of the keys
+        self.prototypes = self.add_state("prototypes", text_anchors, UNIT_BALL)  # W
+        self.averaged = self.add_counter("averaged")  # n
+        self.keys = self.add_state("keys", full(0.0, C, M, d), UNIT_BALL)
+        self.scores = self.add_state("scores", doubles(EMPTY, C, M), slots_of(entropies(C)))  # entropies of the keys
 
     @classmethod
     def needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
@@ -119,7 +118,10 @@ class DPE(GradientMethod):
         look = self._look(samples, text)  # step 1
         label = look.z.argmax(dim=1)
         keys, scores = self.keys[label], self.scores[label]
-        self.keys[label], self.scores[label] = _with_item(keys, scores, look)  # step 2
+        # step 2: of equal entropies the older one stays
+        sorted_scores, order = torch.cat([scores, look.entropy[:, None]], dim=1).sort(dim=1, stable=True)
+        with_own = torch.cat([keys, look.f[None]], dim=1).take_along_dim(order[:, :, None], dim=1)
+        self.keys[label], self.scores[label] = with_own[:, :-1], sorted_scores[:, :-1]
         logits, text = self._score(samples, look, text)  # steps 3 to 5
         finite = torch.isfinite(logits).all()
         self.keys[label] = torch.where(finite, self.keys[label], keys)
@@ -183,10 +185,3 @@ class DPE(GradientMethod):
             return
         self.averaged += confident
         self.prototypes.lerp_(unit, 1 / (self.averaged + 1).to(unit.dtype))
-
-
-def _with_item(keys: Tensor, scores: Tensor, look: _Look) -> tuple[Tensor, Tensor]:
-    """The slots of one class, 1×M×d and 1×M, after a sample has come: of equal entropies the older one stays."""
-    scores, order = torch.cat([scores, look.entropy[:, None]], dim=1).sort(dim=1, stable=True)
-    keys = torch.cat([keys, look.f[None]], dim=1).take_along_dim(order[:, :, None], dim=1)
-    return keys[:, :-1], scores[:, :-1]

@@ -41,7 +41,7 @@ from pta.core.samples import Samples
 from pta.engines.gaussian.gaussians import Gaussians, add_scatter
 from pta.engines.zero_shot import ZeroShot
 from pta.methods.adapter import Adapter
-from pta.methods.state import LARGEST_COUNT, UNIT_BALL, between, covariances, full, text_anchors
+from pta.methods.state import LARGEST_COUNT, UNIT_BALL, between, covariances, doubles, identity, text_anchors
 
 # The sum of w/n that the printed recursion adds is at most 1 + ln n, with n from the smallest float64 on.
 _LARGEST_VARIANCE = 4000.0
@@ -79,19 +79,12 @@ class FreeTTA(Adapter):
     prior: Prior = prior_in_front()
 
     def _declare_state(self) -> None:
-        wide = torch.float64
-        self.mu = self.add_state("mu", text_anchors, within=UNIT_BALL)
+        self.mu = self.add_state("mu", text_anchors, UNIT_BALL)
         # N_y − 1/C, as n − 1 would round away at first
-        self.heard = self.add_state(
-            "heard", full(0.0, self.classifier.classes, dtype=wide), within=between(0.0, LARGEST_COUNT)
-        )
+        self.heard = self.add_state("heard", doubles(0.0, self.classifier.classes), between(0.0, LARGEST_COUNT))
         # float64, as the identity's share falls to 1/n and float32 would soon round it away
-        self.sigma = self.add_state(
-            "sigma",
-            lambda c, *_: torch.eye(c.dim, dtype=wide, device=c.anchors.device),
-            within=covariances(_LARGEST_VARIANCE),
-            per_class=False,
-        )
+        start = identity(self.classifier.dim)
+        self.sigma = self.add_state("sigma", start, covariances(_LARGEST_VARIANCE), per_class=False)
 
     @property
     def counts(self) -> Tensor:

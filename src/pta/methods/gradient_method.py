@@ -3,11 +3,10 @@
 import torch
 from torch import Tensor
 
-from pta.core.host_readable import is_host_readable
+from pta.core.plain import is_host_readable
 from pta.core.samples import Samples
 from pta.errors import InvalidSamples
 from pta.methods.adapter import Adapter
-from pta.methods.state import full
 
 
 class GradientMethod(Adapter):
@@ -18,13 +17,23 @@ class GradientMethod(Adapter):
 
     def _declare_state(self) -> None:
         # how many samples that was
-        self.without_gradient = self.add_state("without_gradient", full(0, dtype=torch.int64), per_class=False)
+        self.without_gradient = self.add_counter("without_gradient")
 
     def remarks(self) -> list[str]:
         """What a user should know of the samples so far."""
-        lost = int(self.without_gradient)
-        said = f"{self.name}: {lost:,} sample(s) had no finite gradient and got their zero-shot prediction"
-        return [said] if lost else []
+        if not (lost := int(self.without_gradient)):
+            return []
+        return [f"{self.name}: {lost:,} sample(s) had no finite gradient and got their zero-shot prediction"]
+
+    def _logits(self, samples: Samples) -> Tensor:
+        """The logits of a method that learns nothing from one sample for the next, B×C; not finite without gradient."""
+        raise NotImplementedError
+
+    def _step(self, samples: Samples) -> Tensor:
+        return self._or_zero_shot(samples, self._logits(samples), count=True)
+
+    def _predict(self, samples: Samples) -> Tensor:
+        return self._or_zero_shot(samples, self._logits(samples), count=False)
 
     def _or_zero_shot(self, samples: Samples, logits: Tensor, *, count: bool) -> Tensor:
         """The logits (B×C), and zero-shot's for a sample where some are not finite; such samples are counted."""
@@ -34,6 +43,28 @@ class GradientMethod(Adapter):
         if count:
             self.without_gradient += (~finite).sum()
         return torch.where(finite[:, None], logits, self.zero_shot(samples).logits)
+
+
+class PromptMethod(GradientMethod):
+    """A method that tunes the words that the prompts of all classes begin with."""
+
+    needs = frozenset({"features", "views", "prompt tower"})
+    may_fail = False
+    start: str
+
+    def _declare_state(self) -> None:
+        super()._declare_state()
+        assert self.model is not None  # checked by `needs`
+        self.tower = self.model.prompt_tower(self.classifier.class_names, self.start)
+
+    @property
+    def _words(self) -> Tensor:
+        """The vectors of the words themselves, in the precision of the answers."""
+        return self.tower.context.to(self.classifier.anchors)
+
+    def _scores(self, features: Tensor, T: Tensor) -> Tensor:
+        """Logits …×V×C of features …×V×d with class features …×C×d."""
+        return self.classifier.scores(features @ T.mT)
 
 
 def require_views(name: str, samples: Samples, views: int) -> None:

@@ -32,8 +32,8 @@ PTA on top of it (`combined`) learns from the plain image.
 import torch
 from torch import Tensor
 
-from pta.core.host_readable import is_host_readable
 from pta.core.parameters import count, number
+from pta.core.plain import is_host_readable
 from pta.core.samples import Samples
 from pta.engines.prompts.patch_choice import highest_scores
 from pta.engines.prompts.view_entropy import entropy_by_bias, most_confident, number_kept, rows_of_each
@@ -84,13 +84,7 @@ class GSBias(GradientMethod):
                 "choose fewer: --set gs-bias.top_patches=…"
             )
 
-    def _step(self, samples: Samples) -> Tensor:
-        return self._or_zero_shot(samples, self._scores(samples), count=True)
-
-    def _predict(self, samples: Samples) -> Tensor:
-        return self._or_zero_shot(samples, self._scores(samples), count=False)
-
-    def _scores(self, samples: Samples) -> Tensor:
+    def _logits(self, samples: Samples) -> Tensor:
         given = samples.tensors()
         chosen = highest_scores(self.classifier, given["patches"], self.top_patches)  # step 2
         views, patches = given["views"][:, : self.first_views], rows_of_each(given["patches"], chosen)
@@ -103,18 +97,13 @@ class GSBias(GradientMethod):
             loss, by_view = entropy_by_bias(most_confident(z + c_g[:, None], kept))  # (b)
             _, by_patch = entropy_by_bias((s + c_s[:, None]).softmax(dim=2))
             if t == 0:  # (c)
-                first, goes_on, factors = loss, loss != 0, (1.0, 1.0)
+                first, goes_on, of_g, of_s = loss, loss != 0, self.alpha, self.beta
             else:
                 goes_on = goes_on & ((loss - first).abs() / first.abs() <= self.early_stop)
-                factors = self.r_g, self.r_s
+                of_g, of_s = self.alpha * self.r_g, self.beta * self.r_s
             if is_host_readable(goes_on) and not goes_on.any():
                 break
-            moved = (  # (d)
-                c_g,
-                c_s,
-                b_g.sub(by_view, alpha=self.alpha * factors[0]),
-                b_s.sub(by_patch, alpha=self.beta * factors[1]),
-            )
+            moved = c_g, c_s, b_g.sub(by_view, alpha=of_g), b_s.sub(by_patch, alpha=of_s)  # (d)
             now = (h_g, h_s, b_g, b_s)
             h_g, h_s, b_g, b_s = (torch.where(goes_on[:, None], *pair) for pair in zip(moved, now, strict=True))
         learned = h_g.lerp(b_g, self.r_g) + h_s.lerp(b_s, self.r_s)

@@ -27,6 +27,7 @@ decay, and the answer of step 8 are our choices.
 PTA on top of it (`combined`) learns from the plain image.
 """
 
+from functools import partial
 from typing import Literal
 
 import torch
@@ -39,8 +40,8 @@ from pta.engines.prompts.prompt_gradients import PromptGradients
 from pta.engines.prompts.view_entropy import by_entropy, entropy_of_mean, number_kept
 from pta.engines.zero_shot import entropy_of
 from pta.errors import InvalidParameter
-from pta.methods.gradient_method import GradientMethod
-from pta.methods.state import UNIT_BALL, UNIT_ROWS, between, entropies, full
+from pta.methods.gradient_method import PromptMethod
+from pta.methods.state import UNIT_BALL, UNIT_ROWS, between, doubles, entropies
 
 Answer = Literal["tuned", "fused"]
 Memories = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -49,15 +50,13 @@ Memories = tuple[Tensor, Tensor, Tensor, Tensor]
 _LARGEST = 1e6  # of the context's entries and of gradients; those of CLIP are below 1
 
 
-class HisTPT(GradientMethod):
+class HisTPT(PromptMethod):
     """A prompt tuned along the stream, with pseudo-labels from three memories.
 
     The loop: `pta.reference.histpt.histpt_loop`.
     """
 
     name = "histpt"
-    needs = frozenset({"features", "views", "prompt tower"})
-    may_fail = False
     fixed_classes = "it tunes one prompt for all classes"
     keep: float = number(0.1, 0.0, 1.0, "share of the views that are selected (our choice)")
     lr: float = number(5e-3, 0.0, 1.0, "learning rate of AdamW (our choice)")
@@ -77,30 +76,25 @@ class HisTPT(GradientMethod):
 
     def _declare_state(self) -> None:
         super()._declare_state()
-        assert self.model is not None  # checked by `needs`
         if self.uncertain > self.slots:
             raise InvalidParameter(f"uncertain={self.uncertain} entries cannot be among slots={self.slots}")
         self._read: Tensor | None = None
-        self.tower = self.model.prompt_tower(self.classifier.class_names, self.start)
         self.prompts = PromptGradients(self.tower, self.max_gib * 2**30)
         initial = self.prompts.read(self._words[None])[0]
-        copies, numbers = lambda *_: initial[:, None].repeat(1, self.slots, 1), between(-_LARGEST, _LARGEST)
-        self.context = self.add_state("context", lambda *_: self._words.clone(), within=numbers, per_class=False)
+        shared, numbers = partial(self.add_state, per_class=False), between(-_LARGEST, _LARGEST)
+        self.context = shared("context", lambda _: self._words.clone(), numbers)
         # AdamW's moments: the means of the gradients and of their squares, and how many there were
-        self.mean = self.add_state("mean", lambda *_: 0 * self._words, within=numbers, per_class=False)
-        squares = between(0, _LARGEST**2)
-        self.square = self.add_state("square", lambda *_: 0 * self._words, within=squares, per_class=False)
-        self.updates = self.add_state("updates", full(0, dtype=torch.int64), per_class=False)
+        self.mean = shared("mean", lambda _: 0 * self._words, numbers)
+        self.square = shared("square", lambda _: 0 * self._words, between(0, _LARGEST**2))
+        self.updates = self.add_counter("updates")
         # the memories, C×slots×d with the newest first, the entropies of the local one, and the global one, C×d
-        self.local = self.add_state("local", copies, within=UNIT_ROWS)
-        self.hard = self.add_state("hard", copies, within=UNIT_BALL)
-        self.overall = self.add_state("overall", lambda *_: initial.clone(), within=UNIT_BALL)
-        none, range_of = full(0.0, self.slots, dtype=torch.float64), entropies(self.classifier.classes)
-        self.entropies = self.add_state("entropies", none, within=range_of, per_class=False)
+        self.local = self.add_state("local", lambda _: initial[:, None].repeat(1, self.slots, 1), UNIT_ROWS)
+        self.hard = self.add_state("hard", self.pieces["local"].initial, UNIT_BALL)
+        self.overall = self.add_state("overall", lambda _: initial.clone(), UNIT_BALL)
+        self.entropies = shared("entropies", doubles(0.0, self.slots), entropies(self.classifier.classes))
 
     def _step(self, samples: Samples) -> Tensor:
-        assert samples.views is not None  # checked by `needs`
-        views, T = samples.views[0], self._features
+        views, T = samples.tensors()["views"][0], self._features
         z = self._scores(views.double(), T.double())
         selected = by_entropy(z)[: number_kept(len(views), self.keep)]
         memories = self._with_entry(T, entropy_of_mean(z[selected])[0])
@@ -116,8 +110,7 @@ class HisTPT(GradientMethod):
         return fused if self.answer == "fused" else self._scores(views[:1], self._features)
 
     def _predict(self, samples: Samples) -> Tensor:
-        assert samples.views is not None  # checked by `needs`
-        plain = samples.views[:, 0]
+        plain = samples.tensors()["views"][:, 0]
         if self.answer == "tuned":
             return self._scores(plain, self._features)
         return self._fused(plain, (self.local, self.entropies, self.hard, self.overall))
@@ -151,14 +144,6 @@ class HisTPT(GradientMethod):
 
     def _state_replaced(self) -> None:
         self._read = None
-
-    def _scores(self, features: Tensor, T: Tensor) -> Tensor:
-        return self.classifier.scores(features @ T.T)
-
-    @property
-    def _words(self) -> Tensor:
-        """The vectors of the words that prompts begin with."""
-        return self.tower.context.to(self.classifier.anchors)
 
     @property
     def _features(self) -> Tensor:

@@ -38,7 +38,7 @@ def merge(parts: Sequence[Part]) -> Merged:
 
     The parts do not change.
     """
-    if not isinstance(parts, Sequence) or len(parts) < 2 or not all(isinstance(part, Part) for part in parts):
+    if len(parts) < 2:
         raise InvalidParameter("merge takes a list of two or more states (adapters) and segments")
     first, *later = parts
     segments = [part for part in parts if isinstance(part, Segment)]
@@ -48,20 +48,15 @@ def merge(parts: Sequence[Part]) -> Merged:
         note = "exact: the segment of all samples; whether a state after it is exact shows when it is applied"
         return Merged(reduce(compose, segments), True, note)
     if len(segments) == len(later):
-        return _with_segments(first, segments)
+        if not isinstance(first, PTA):
+            raise StateMismatch(f"a segment is applied to a state of pta, not of {first.name}")
+        merged = first.clone()
+        exact = all(list(map(merged.apply, segments)))  # a list, so that all are applied
+        not_exact = "P is exact; R may differ in classes that the segments touched"
+        return Merged(merged, exact, "exact: the state after stepping through all samples" if exact else not_exact)
     if segments:
         raise StateMismatch("states and segments are mixed; merge one state with the segments that come after it")
     return _with_sums([part for part in parts if isinstance(part, Adapter)])
-
-
-def _with_segments(state: Adapter, segments: list[Segment]) -> Merged:
-    if not isinstance(state, PTA):
-        raise StateMismatch(f"a segment is applied to a state of pta, not of {state.name}")
-    merged, exact = state.clone(), True
-    for segment in segments:
-        exact &= merged.apply(segment)
-    not_exact = "P is exact; R may differ in classes that the segments touched"
-    return Merged(merged, exact, "exact: the state after stepping through all samples" if exact else not_exact)
 
 
 def _with_sums(states: Sequence[Adapter]) -> Merged:

@@ -83,9 +83,9 @@ class MTA(Adapter):
 
     def refined(self, samples: Samples) -> Tensor:
         """The mode m of each sample's views, B×d, unit rows: steps 1 to 4."""
-        assert samples.views is not None  # checked by `needs`
-        f = normalize(samples.views.double(), dim=2)
-        twice_squared_h = _twice_squared_bandwidths(f, self._neighbours(f.shape[1]))
+        f = normalize(samples.tensors()["views"].double(), dim=2)
+        nearest = _squared_distances(f, f).sort(dim=2).values[:, :, 1 : self._neighbours(f.shape[1]) + 1]  # but itself
+        twice_squared_h = nearest.mean(dim=2).clamp_min(2 * _SMALLEST_BANDWIDTH)
         s = self.zero_shot(Samples.unchecked(samples.features, views=f)).view_logits.softmax(dim=2)
         affinity = s @ s.mT
 
@@ -119,11 +119,6 @@ def _iterate(x: Tensor, step: Callable[[Tensor], Tensor]) -> Tensor:
         x = torch.where(moving, moved, x)
         moving = moving & far
     return x
-
-
-def _twice_squared_bandwidths(f: Tensor, neighbours: int) -> Tensor:
-    nearest = _squared_distances(f, f).sort(dim=2).values[:, :, 1 : neighbours + 1]  # the first is the view itself
-    return nearest.mean(dim=2).clamp_min(2 * _SMALLEST_BANDWIDTH)
 
 
 def _squared_distances(rows: Tensor, others: Tensor) -> Tensor:

@@ -26,22 +26,18 @@ For each sample with feature x, zero-shot probabilities s of entropy e, and clas
 """
 
 import math
-from collections.abc import Mapping
-from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.core.classifier import ZeroShotClassifier
-from pta.core.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front, switch
-from pta.core.samples import Samples
-from pta.engines.caches.entropy_bank import BankEntry, renew_moments, score_between_updates
-from pta.engines.gaussian.gaussians import Estimate, Gaussians, are_moments_of
+from pta.core.parameters import choice, count, number, switch
+from pta.engines.caches.entropy_bank import BankEntry
+from pta.engines.gaussian.gaussians import Gaussians
 from pta.engines.zero_shot import ZeroShot
-from pta.methods.adapter import Adapter
-from pta.methods.state import UNIT_BALL, entropies, full, text_anchors
+from pta.methods.adapt import BankMethod
+from pta.methods.state import entropies
 
 Mean = Literal["capacity", "count"]
 
@@ -51,11 +47,12 @@ _ENOUGH_PER_DIMENSION = 4  # items; with more, the covariance needs no ridge
 _FLOAT32 = torch.finfo(torch.float32).eps
 
 
-class OGA(Adapter):
+class OGA(BankMethod):
     """Class Gaussians from a memory of confident samples, with the zero-shot probabilities as prior.
 
     The loop: `pta.reference.oga.oga_loop`.
 
+    >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> adapter = OGA(classifier)
     >>> adapter.step([[0.8, 0.6], [0.9, 0.1], [0.4, 0.7]]).argmax(dim=1)
@@ -63,67 +60,30 @@ class OGA(Adapter):
     """
 
     name = "oga"
-    may_fail = False
-    prototypes_in = "means"
     fixed_classes = "it marks a free slot by the entropy of all classes"
-    max_batch = 1024
     slots: int = count(8, 1, 10_000, "M, number of items that the memory keeps per class")
     tau: float = number(0.05, 0.0, 1e3, "τ, weight of the likelihood against the prior")
     mean: Mean = choice(
         "capacity", Mean, "divisor of the sum of a class's items: M (capacity, released) or their count"
     )
     renormalise: bool = switch(False, "scale the means of items to unit length")
-    order: Order = learning_order("update-first")
-    prior: Prior = prior_in_front()
 
     def _declare_state(self) -> None:
-        (C, d), M, wide = self.classifier.anchors.shape, self.slots, torch.float64
-        self.items = self.add_state("items", full(0.0, C, M, d), within=UNIT_BALL)
-        self.entropies = self.add_state("entropies", full(math.log(C), C, M, dtype=wide), within=entropies(C))
-        self.means = self.add_state("means", text_anchors, within=UNIT_BALL)  # μ
-        self.moments = self.add_state("moments", full(0.0, d + 1, d + 1, dtype=wide), per_class=False)
-        self.gaussians = Estimate(self._estimate)
-
-    @property
-    def filled(self) -> Tensor:
-        """Which slots hold an item, C×M."""
-        return self.entropies < _empty(self.classifier)
-
-    def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
-        filled = state["entropies"] < _empty(self.classifier)
-        agree = are_moments_of(state["moments"], state["items"], state["means"][:, None], filled)
-        return None if agree else "moments are not those of the items"
-
-    def _state_replaced(self) -> None:
-        self.gaussians.state_changed()
-        renew_moments(self.moments, self.items, self.means, self.filled)
+        C = self.classifier.classes
+        self._declare_bank(math.log(C), entropies(C))
 
     @property
     def logit_factor(self) -> float:
         """At first text is in the prior and, as τ·d·cosines, in the likelihoods of Gaussians around the anchors."""
         return 1 / (1 + self.tau * self.classifier.dim / self.classifier.scale)
 
-    def _step(self, samples: Samples) -> Tensor:
-        zero_shot, x = self.zero_shot(samples), samples.features
-        learn = partial(self._learn, x, zero_shot)
-        likelihoods = score_between_updates(self.entropies, zero_shot, x, self.order, learn, self._likelihoods)
-        return self._posterior(zero_shot, likelihoods)
-
-    def _predict(self, samples: Samples) -> Tensor:
-        return self._posterior(self.zero_shot(samples), self._likelihoods(samples.features))
-
-    def _learn(self, x: Tensor, zero_shot: ZeroShot, sample: int) -> None:
+    def _learn_class(self, entry: BankEntry, f: Tensor, share: Tensor) -> None:
         """Steps 1 and 2."""
-        entry = BankEntry.of(self.entropies, zero_shot, sample)
-        with entry.exchanging(self.moments, self.items, self.means, self.entropies, _empty(self.classifier)):
-            entry.put(self.items, x[sample])
-            entry.put(self.entropies, zero_shot.entropy[sample])
-            count = self.filled[entry.own].sum(dim=1)
-            mean = self.items[entry.own].sum(dim=1) / (self.slots if self.mean == "capacity" else count)
-            if self.renormalise:
-                mean = normalize(mean)
-            entry.put_class(self.means, mean, only_if=count >= _ITEMS_FOR_A_MEAN)
-        self.gaussians.state_changed()
+        count = self.filled[entry.own].sum(dim=1)
+        mean = self.items[entry.own].sum(dim=1) / (self.slots if self.mean == "capacity" else count)
+        if self.renormalise:
+            mean = normalize(mean)
+        entry.put_class(self.means, mean, only_if=count >= _ITEMS_FOR_A_MEAN)
 
     def _estimate(self) -> Gaussians:
         """Step 3."""
@@ -137,17 +97,12 @@ class OGA(Adapter):
             cutoff=d * _FLOAT32,
         )
 
-    def _likelihoods(self, x: Tensor) -> Tensor:
+    def _scores(self, f: Tensor) -> Tensor:
         """Step 4, but for the last term, which is the same for all classes."""
-        return self.gaussians().scores(x)
+        return self.gaussians().scores(f)
 
-    def _posterior(self, zero_shot: ZeroShot, likelihoods: Tensor) -> Tensor:
+    def _fused(self, zero_shot: ZeroShot, scores: Tensor) -> Tensor:
         """Step 5."""
         s = zero_shot.probabilities
-        prior = s.clamp_min(torch.finfo(s.dtype).tiny).log().to(likelihoods.dtype)
-        return prior + (self.tau * likelihoods).log_softmax(dim=1)
-
-
-def _empty(classifier: ZeroShotClassifier) -> float:
-    """The entropy that stands in an empty slot."""
-    return math.log(classifier.classes)
+        prior = s.clamp_min(torch.finfo(s.dtype).tiny).log().to(scores.dtype)
+        return prior + (self.tau * scores).log_softmax(dim=1)

@@ -29,7 +29,7 @@ from pta.core.samples import Samples
 from pta.errors import InvalidParameter
 from pta.methods.adapter import Adapter
 from pta.methods.declaration import Origin
-from pta.methods.state import UNIT_BALL, between, full
+from pta.methods.state import UNIT_BALL, between, doubles
 
 _LARGEST_STEP = 1e6
 _LONGEST = 2**53  # beyond, i/n would no longer tell one sample from the next
@@ -69,9 +69,9 @@ class OnZeta(Adapter):
 
     def _declare_state(self) -> None:
         # Step i adds at most dual_step/(C·√i) to ρ, and there are at most _LONGEST steps.
-        lift = between(0.0, 2 * self.dual_step * _LONGEST**0.5 / self.classifier.classes)
-        self.rho = self.add_state("rho", full(0.0, self.classifier.classes, dtype=torch.float64), within=lift)
-        self.proxies = self.add_state("proxies", lambda c, *_: c.anchors.double().clone(), within=UNIT_BALL)
+        C = self.classifier.classes
+        self.rho = self.add_state("rho", doubles(0.0, C), between(0.0, 2 * self.dual_step * _LONGEST**0.5 / C))
+        self.proxies = self.add_state("proxies", lambda c: c.anchors.double().clone(), UNIT_BALL)
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:

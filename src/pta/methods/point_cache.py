@@ -21,7 +21,7 @@ A batch is computed as in TDA. What the first cloud of a filled class replaces i
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,7 +50,7 @@ class PointCache(TDA):
     tensor([[16.2735,  5.8830]])
     """
 
-    name: ClassVar[str] = "point-cache"
+    name = "point-cache"
     needs = frozenset({"features", "patches"})
     positive_alpha: float = number(4.0, 0.0, MOST, "α₊, weight of the positive cache")
     positive_beta: float = number(3.0, 0.0, MOST, "β₊, how fast affinity to the positive cache falls with distance")
@@ -64,10 +64,10 @@ class PointCache(TDA):
         self.max_batch = samples_at_once(self.classifier, views=1 + self.local_features)
         self.wants_preview = self.prefill
         (C, d), M, P = self.classifier.anchors.shape, self.positive_slots, self.local_features
-        self.local_keys = self.add_state("local_keys", full(0.0, C, M, P, d), within=UNIT_BALL)
+        self.local_keys = self.add_state("local_keys", full(0.0, C, M, P, d), UNIT_BALL)
         # Of a class that was filled in advance the slot of the last that was put there, until one comes; else M.
-        self.last_filled = self.add_state("last_filled", full(M, C, dtype=torch.int64), within=between(0, M))
-        self.previewed = self.add_state("previewed", full(0, dtype=torch.int64), per_class=False)
+        self.last_filled = self.add_state("last_filled", full(M, C, dtype=torch.int64), between(0, M))
+        self.previewed = self.add_counter("previewed")
 
     @classmethod
     def needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:

@@ -1,6 +1,12 @@
-"""Methods by name: those of the package, those that installed packages declare, and those registered by hand."""
+"""Methods by name: those of the package, those that installed packages declare, and those registered by hand.
+
+Presets are the values that papers use for each dataset, as data, one file per method. A file holds named presets; each
+gives parameters by dataset, or for every dataset under `*`.
+"""
 
 from collections.abc import Mapping
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, TypeVar
@@ -9,10 +15,10 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.core.plugins import load_plugin, plugin_names
 from pta.core.samples import Samples
 from pta.core.towers import Model
+from pta.door.files import packaged_json
 from pta.errors import InvalidParameter, nearest, shown
 from pta.methods.adapter import Adapter
 from pta.methods.declaration import TOWERS, Origin
-from pta.methods.state import Snapshot
 from pta.methods.state_file import IN_MEMORY, load_state, unpack_state
 
 GROUP = "pta.methods"
@@ -48,6 +54,7 @@ BUILT_IN = {
 }
 """One line per method."""
 
+_LIKE_OTHERS = ("adapt-transductive", "combined")  # their own values for single datasets are not known
 _registered: dict[str, type[Adapter]] = {}
 AdapterClass = TypeVar("AdapterClass", bound=type[Adapter])
 
@@ -69,10 +76,6 @@ def list_adapters() -> list[str]:
 
 def adapter_class(name: str) -> type[Adapter]:
     """The class of a method, by name."""
-    if not isinstance(name, str):
-        raise InvalidParameter(
-            f"the name of a method must be a text, not {shown(name)}; {nearest('', list_adapters())}"
-        )
     if name in _registered:
         return _registered[name]
     if name in BUILT_IN:
@@ -121,7 +124,8 @@ def load_adapter(
     A given classifier must equal the saved one; without it, the saved one is used. A method that needs a tower needs
     the model in both cases.
     """
-    return _restored(path, load_state(path, classifier, model), model)
+    snapshot = load_state(path, classifier, model)
+    return adapter_class(snapshot.method).of_snapshot(snapshot, model, str(path))
 
 
 def from_bytes(content: bytes, classifier: ZeroShotClassifier | None = None, *, model: Model | None = None) -> Adapter:
@@ -131,15 +135,8 @@ def from_bytes(content: bytes, classifier: ZeroShotClassifier | None = None, *, 
     >>> from_bytes(adapter.to_bytes()).classifier.class_names
     ('cat', 'dog')
     """
-    return _restored(IN_MEMORY, unpack_state(content, classifier, model), model)
-
-
-def _restored(source: str | Path, snapshot: Snapshot, model: Model | None) -> Adapter:
-    method, classifier = adapter_class(snapshot.method), snapshot.classifier
-    known = method.complete(snapshot.parameters, Origin(classifier, model))
-    adapter = method(classifier, model=model, checked=known)
-    adapter._put_checked(snapshot.tensors, str(source))
-    return adapter
+    snapshot = unpack_state(content, classifier, model)
+    return adapter_class(snapshot.method).of_snapshot(snapshot, model, IN_MEMORY)
 
 
 def needs_of_samples(name: str, parameters: Mapping[str, Any]) -> frozenset[str]:
@@ -150,3 +147,55 @@ def needs_of_samples(name: str, parameters: Mapping[str, Any]) -> frozenset[str]
 def needs_model(name: str, parameters: Mapping[str, Any]) -> bool:
     """Whether a method with these parameters needs a tower of the model."""
     return bool(adapter_class(name).needs_with(parameters) & TOWERS)
+
+
+# -- presets: parameters as papers use them ----------------------------------------------------------------------------
+
+
+def preset_names() -> list[str]:
+    """The names of all presets.
+
+    >>> preset_names()
+    ['non-iid', 'paper', 'points']
+    """
+    return sorted({name for presets in _presets().values() for name in presets})
+
+
+def require_preset(name: str, dataset: str | None = None) -> None:
+    """Refuse a preset that no method has, or a dataset that none of that preset's values are for."""
+    if name not in preset_names():
+        raise InvalidParameter(f"no preset is called {name!r}; {nearest(name, preset_names())}")
+    known = sorted({data for presets in _presets().values() for data in presets.get(name, {})})
+    if dataset is not None and not {dataset.split("/")[0], "*"} & {*known}:
+        raise InvalidParameter(
+            f"the preset {name!r} has no values for the dataset {dataset!r}; {nearest(dataset, known)}"
+        )
+
+
+def depends_on_dataset(method: str) -> bool:
+    """Whether papers use different values of this method per dataset; others use their defaults everywhere."""
+    return method in (*_presets(), *_LIKE_OTHERS)
+
+
+def load_preset(method: str, name: str, dataset: str) -> dict[str, Any] | None:
+    """The parameters of a method for a dataset (`imagenet_c/fog/5` counts as `imagenet_c`), if they are known.
+
+    >>> load_preset("pta", "paper", "caltech101")
+    {'h': 50.0}
+    >>> load_preset("pta", "paper", "my_photos") is None
+    True
+    """
+    known = _presets().get(method, {}).get(name, {})
+    found = known.get(dataset.split("/")[0], known.get("*"))
+    return None if found is None else dict(found)
+
+
+@cache
+def _presets() -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
+    """The presets of each method by their names."""
+    files = (resources.files("pta") / "assets" / "presets").iterdir()
+    read = {file.name.removesuffix(".json"): packaged_json(f"presets/{file.name}") for file in files}
+    return {
+        method: {name: values for name, values in content.items() if not name.startswith("_")}
+        for method, content in read.items()
+    }

@@ -37,17 +37,13 @@ from pta.core.samples import Samples
 from pta.engines.gaussian.recursive_least_squares import Scores, learn_least_squares
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.methods.adapter import Adapter
-from pta.methods.state import LARGEST_COUNT, covariances, full, rows_at_most
+from pta.methods.state import LARGEST_COUNT, covariances, full, identity, rows_at_most
 
 Cache = Literal["cosine", "product"]
 Threshold = Literal["uncertainty", "fixed"]
 Trust = Literal["lower-entropy", "higher-entropy"]
 
 _REACHED = 1e-12  # a sum of probabilities this close to the threshold reaches it; rounding must not decide
-
-
-def _cache_scale(name: str, value: object) -> object:
-    return None if value is None else require_number(name, value, 0.0, 1e9)
 
 
 class SCA(Adapter):
@@ -86,7 +82,7 @@ class SCA(Adapter):
     cache: Cache = choice("cosine", Cache, "score by the cosine with the columns of W (a port) or by the product f·W")
     cache_scale: float | None = parameter(
         None,
-        _cache_scale,
+        lambda name, value: None if value is None else require_number(name, value, 0.0, 1e9),
         "0 to 1e+09, or None",
         "factor of cosines or products; None: the classifier's scale and bias",
     )
@@ -94,17 +90,11 @@ class SCA(Adapter):
     prior: Prior = prior_in_front()
 
     def _declare_state(self) -> None:
-        self.inverse = self.add_state(
-            "inverse",
-            lambda c, p, _: torch.eye(c.dim).to(c.anchors).double() / p["gamma"],
-            within=covariances(1 / self.gamma),
-            per_class=False,
-        )
+        start = identity(self.classifier.dim, 1 / self.gamma)
+        self.inverse = self.add_state("inverse", start, covariances(1 / self.gamma), per_class=False)
         # With n targets from 0 to 1, no W_c is longer than √n/(2√γ).
-        longest = (LARGEST_COUNT / self.gamma) ** 0.5
-        self.weights = self.add_state(
-            "weights", full(0.0, *self.classifier.anchors.shape), within=rows_at_most(longest)
-        )
+        longest = rows_at_most((LARGEST_COUNT / self.gamma) ** 0.5)
+        self.weights = self.add_state("weights", full(0.0, *self.classifier.anchors.shape), longest)
 
     def _step(self, samples: Samples) -> Tensor:
         zero_shot = self.zero_shot(samples)

@@ -7,18 +7,12 @@ import torch
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.parameters import Calibration, choice
 from pta.core.samples import Samples
 from pta.engines.calibration import GRID, temperatures, temperatures_in_order
 from pta.engines.local_prior import LocalPrior
 from pta.engines.zero_shot import ZeroShot
-from pta.methods.state import DISTRIBUTIONS, LARGEST_COUNT, Pieces, between, full
+from pta.methods.state import DISTRIBUTIONS, LARGEST_COUNT, Pieces, between, doubles, full
 
-CALIBRATION = choice(
-    "fixed",
-    Calibration,
-    "temperature of probabilities: fixed by the rule, or matched during the stream (for pta, wpta and combined)",
-)
 # A and B add at most 8 per sample and keep 255/256: no more than 2048, whatever state they start from.
 _PRIOR = dict.fromkeys(("fast", "slow", "mean"), DISTRIBUTIONS) | {
     "found": between(-2100, 2100),
@@ -39,9 +33,9 @@ class Stages:
         add = partial(add_state, per_class=False)
         if self._prior:
             for name, bound in _PRIOR.items():
-                add(f"local_{name}", partial(_fresh_prior, name), within=bound)
+                add(f"local_{name}", partial(_fresh_prior, name), bound)
         if self.matched:
-            add("calibration_gaps", full(0.0, len(GRID), dtype=torch.float64), within=between(-1.01, 1.01))
+            add("calibration_gaps", doubles(0.0, len(GRID)), between(-1.01, 1.01))
             add("calibration_count", full(0, dtype=torch.int64))
 
     def zero_shot(self, classifier: ZeroShotClassifier, samples: Samples) -> ZeroShot:
@@ -63,9 +57,8 @@ class Stages:
             logits = answer(samples)
         finally:
             self._front = None
-        return self._calibrated(logits, front, learn=learn) if self.matched else logits
-
-    def _calibrated(self, logits: Tensor, front: ZeroShot, *, learn: bool) -> Tensor:
+        if not self.matched:
+            return logits
         gaps, count = (self._pieces[f"calibration_{name}"].tensor for name in ("gaps", "count"))
         if learn:
             tau = temperatures_in_order(gaps, count, logits, front.text_probabilities.amax(dim=1))[:, None]
@@ -74,5 +67,5 @@ class Stages:
         return logits / tau.to(logits.dtype)
 
 
-def _fresh_prior(name: str, classifier: ZeroShotClassifier, *_: object) -> Tensor:
+def _fresh_prior(name: str, classifier: ZeroShotClassifier) -> Tensor:
     return getattr(LocalPrior.fresh(classifier), name)

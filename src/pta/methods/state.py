@@ -7,36 +7,46 @@ contains everything that steps can lead to, rounding included. On a state within
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from numbers import Integral
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.plain import plain_list, plain_tensor
-from pta.core.samples import LARGEST_NORM, LONGEST_MEAN, longest_unit
-from pta.core.towers import Model
+from pta.core.plain import is_host_readable, plain_list, plain_tensor
+from pta.core.samples import LARGEST_NORM, LONGEST_MEAN, Samples, longest_unit
 from pta.engines.caches.admission import EMPTY
 from pta.errors import InvalidParameter, StateMismatch, first_line, shown
+from pta.methods.declaration import Declaration
 
-Initial = Callable[[ZeroShotClassifier, Mapping[str, Any], Model | None], Tensor]
-"""The initial state, from classifier, parameters and model."""
+Initial = Callable[[ZeroShotClassifier], Tensor]
+"""The initial state, on the device of the classifier."""
 
 LARGEST_COUNT = 2**53
 """Float64 tells whole numbers up to here from the next."""
 
 _ROUNDING = 1e-4  # of lengths and sums that are one at most, in float32 and float64
 _ROUNDING_OF_ENTROPIES = 1e-9
-_COUNTERS = ("seen", "without_gradient")  # of samples
 
 
 def full(value: float, *shape: int, dtype: torch.dtype | None = None) -> Initial:
     """A start with one value everywhere, on the classifier's device and, unless another is given, in its precision."""
-    return lambda classifier, *_: classifier.anchors.new_full(shape, value, dtype=dtype)
+    return lambda classifier: classifier.anchors.new_full(shape, value, dtype=dtype)
 
 
-def text_anchors(classifier: ZeroShotClassifier, *_: object) -> Tensor:
+def doubles(value: float, *shape: int) -> Initial:
+    """The same in float64."""
+    return full(value, *shape, dtype=torch.float64)
+
+
+def identity(size: int, factor: float = 1.0) -> Initial:
+    """A start at a multiple of the identity, in float64."""
+    return lambda classifier: torch.eye(size, dtype=torch.float64, device=classifier.anchors.device) * factor
+
+
+def text_anchors(classifier: ZeroShotClassifier) -> Tensor:
     """A start at the text anchors."""
     return classifier.anchors.clone()
 
@@ -48,31 +58,10 @@ class Bound(NamedTuple):
     holds: Callable[[Tensor], bool]
 
 
-class Owner(Protocol):
-    """What its state knows of an adapter."""
-
-    name: ClassVar[str]
-    bounded: ClassVar[bool]
-    fixed_classes: ClassVar[str]
-    refresh_interval: int | None
-    classifier: ZeroShotClassifier
-    parameters: dict[str, Any]
-    model: Model | None
-    seen: Tensor
-
-    def next_refresh(self, position: int) -> int: ...
-
-    def refresh_state(self) -> None: ...
-
-    def _contradiction(self, state: Mapping[str, Tensor]) -> str | None: ...
-
-    def _state_replaced(self) -> None: ...
-
-
 class Piece(NamedTuple):
     """A declared piece of state."""
 
-    owner: Owner  # that has it as an attribute
+    owner: Declaration  # that has it as an attribute
     attribute: str
     initial: Initial  # how it starts
     per_class: bool  # its rows belong to the classes
@@ -85,7 +74,7 @@ class Piece(NamedTuple):
 
     def fresh(self) -> Tensor:
         """Its value in a new adapter."""
-        return self.initial(self.owner.classifier, self.owner.parameters, self.owner.model)
+        return self.initial(self.owner.classifier)
 
     def put(self, tensor: Tensor) -> None:
         """Set its value, in place if possible, so that a recorded step still finds it."""
@@ -114,11 +103,6 @@ class Pieces(dict[str, Piece]):
         """The current values; the tensors themselves, not copies."""
         return {name: piece.tensor for name, piece in self.items()}
 
-    @property
-    def bytes(self) -> int:
-        """Their memory in bytes, without the sample counters."""
-        return sum(piece.tensor.nbytes for piece in self.values() if piece.attribute not in _COUNTERS)
-
     def put(self, tensors: Mapping[str, Tensor]) -> None:
         """Replace all values by copies of these tensors."""
         copies = {
@@ -146,11 +130,10 @@ class Pieces(dict[str, Piece]):
             piece.put(moved[name])
         self._tell_owners()
 
-    def require(self, tensors: object, source: str, method: str) -> dict[str, Tensor]:
+    def require(self, tensors: Mapping[str, Tensor], source: str, method: str) -> dict[str, Tensor]:
         """Tensors from outside, checked, each and together."""
-        if not isinstance(tensors, Mapping) or set(tensors) != set(self):
-            found = sorted(map(str, tensors)) if isinstance(tensors, Mapping) else type(tensors).__name__
-            raise StateMismatch(f"{source} holds {found}, but {method} keeps {sorted(self)}")
+        if not isinstance(tensors, Mapping) or tensors.keys() != self.keys():
+            raise StateMismatch(f"{source} does not hold what {method} keeps: {sorted(self)}")
         checked = {name: piece.require(tensors[name], f"{source}: {name}") for name, piece in self.items()}
         for owner in self._owners():
             own = {piece.attribute: checked[name] for name, piece in self.items() if piece.owner is owner}
@@ -162,8 +145,45 @@ class Pieces(dict[str, Piece]):
         for owner in self._owners():
             owner._state_replaced()
 
-    def _owners(self) -> list[Owner]:
+    def _owners(self) -> list[Declaration]:
         return list({id(piece.owner): piece.owner for piece in self.values()}.values())
+
+
+class Refreshes:
+    """When refreshes are due. The position is read from a GPU only the first time, and counted from there."""
+
+    def __init__(self, adapter: Declaration) -> None:
+        self._adapter = adapter
+        self._position: int | None = None  # if the host knows it
+
+    def state_replaced(self) -> None:
+        """Read the position again."""
+        self._position = None
+
+    def within(self, count: int) -> list[int]:
+        """After how many of the next `count` samples a refresh is due."""
+        if self._position is None or is_host_readable(self._adapter.seen):
+            self._position = int(self._adapter.seen)
+        due, position = [], self._adapter.next_refresh(self._position)
+        while position <= self._position + count:
+            due.append(position - self._position)
+            position = self._adapter.next_refresh(position)
+        return due
+
+    def count(self, samples: int) -> None:
+        """Add samples that were learned to the host's position."""
+        if self._position is not None:
+            self._position += samples
+
+    def step(self, step: Callable[[Samples], Tensor], samples: Samples) -> Tensor:
+        """The logits of a step that is interrupted by every refresh that is due."""
+        due, parts = self.within(len(samples)), []
+        for begin, end in pairwise(sorted({0, *due, len(samples)})):
+            parts.append(step(samples[begin:end] if due else samples))
+            self.count(end - begin)
+            if end in due:
+                self._adapter.refresh_state()
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 @dataclass(frozen=True)
@@ -174,17 +194,6 @@ class Snapshot:
     parameters: Mapping[str, Any]
     classifier: ZeroShotClassifier
     tensors: Mapping[str, Tensor]
-
-    def require_for(self, method: str, parameters: Mapping[str, Any], classifier: ZeroShotClassifier) -> None:
-        """Refuse a snapshot of another method, or with other parameters or another classifier."""
-        described = isinstance(self.method, str) and isinstance(self.parameters, Mapping)
-        if not described or (self.method, self.parameters) != (method, parameters):
-            raise StateMismatch(f"the snapshot is of {shown(self.method)} with other parameters than this {method}")
-        theirs = self.classifier
-        if theirs is classifier:
-            return
-        if not isinstance(theirs, ZeroShotClassifier) or theirs.fingerprint != classifier.fingerprint:
-            raise StateMismatch("the snapshot is of an adapter with another classifier")
 
 
 def device_named(name: object) -> torch.device:
@@ -243,16 +252,15 @@ def _are_unit(rows: Tensor) -> bool:
     return _all_within(_lengths(rows), 2 - longest, longest)
 
 
-def _are_distributions(rows: Tensor) -> bool:
-    return SHARES.holds(rows) and _all_within(rows.sum(dim=-1), 1 - _ROUNDING, 1 + _ROUNDING)
-
-
 UNIT_BALL = Bound("finite rows at most one long", _in_the_unit_ball)
 UNIT_ROWS = Bound("rows of unit length", _are_unit)
-DISTRIBUTIONS = Bound("rows of probabilities that add up to one", _are_distributions)
+SHARES = Bound("numbers from 0 to 1", lambda tensor: _all_within(tensor, 0.0, LONGEST_MEAN))
+DISTRIBUTIONS = Bound(
+    "rows of probabilities that add up to one",
+    lambda rows: SHARES.holds(rows) and _all_within(rows.sum(dim=-1), 1 - _ROUNDING, 1 + _ROUNDING),
+)
 # Their dtype says it all: other bytes than 0 and 1 become 1 when they are copied.
 FLAGS = Bound("flags", lambda _: True)
-SHARES = Bound("numbers from 0 to 1", lambda tensor: _all_within(tensor, 0.0, LONGEST_MEAN))
 
 
 def entropies(classes: int) -> Bound:
@@ -282,20 +290,17 @@ def covariances(largest: float) -> Bound:
     has a Cholesky factor once that much is added to its diagonal.
     """
 
-    def holds(tensor: Tensor) -> bool:
-        return all(_is_covariance(matrix, largest) for matrix in tensor.reshape(-1, *tensor.shape[-2:]))
+    def is_one(matrix: Tensor) -> bool:
+        diagonal = matrix.diagonal()
+        slack = (1e-12 if matrix.dtype == torch.float64 else _ROUNDING) * max(1.0, float(diagonal.sum()))
+        if not _all_within(diagonal, -slack, largest) or not _all_within(matrix - matrix.T, -slack, slack):
+            return False
+        wide = matrix.to(torch.float64, copy=True)
+        wide.diagonal().add_(slack)
+        return int(torch.linalg.cholesky_ex(wide).info) == 0
 
-    return Bound(f"symmetric, positive semidefinite and at most {largest:.4g} on the diagonal", holds)
-
-
-def _is_covariance(matrix: Tensor, largest: float) -> bool:
-    diagonal = matrix.diagonal()
-    slack = (1e-12 if matrix.dtype == torch.float64 else _ROUNDING) * max(1.0, float(diagonal.sum()))
-    if not _all_within(diagonal, -slack, largest) or not _all_within(matrix - matrix.T, -slack, slack):
-        return False
-    wide = matrix.to(torch.float64, copy=True)
-    wide.diagonal().add_(slack)
-    return int(torch.linalg.cholesky_ex(wide).info) == 0
+    says = f"symmetric, positive semidefinite and at most {largest:.4g} on the diagonal"
+    return Bound(says, lambda tensor: all(map(is_one, tensor.reshape(-1, *tensor.shape[-2:]))))
 
 
 def _all_within(tensor: Tensor, low: float, high: float) -> bool:

@@ -63,10 +63,18 @@ def _understood(
         read = f"{_WITHOUT_CLASSIFIER} and {_VERSION}"
         raise StateMismatch(f"{path} has state version {about.get('version')}; this version of pta reads {read}")
     anchors = tensors.pop(ANCHORS, None)
+    if classifier is None and about["version"] == _WITHOUT_CLASSIFIER:
+        todo = "use load_adapter(path, classifier), or pta predict --state with its classes and model, which adds it"
+        raise StateMismatch(f"{path} was saved by an older version without its classifier; {todo}")
     if classifier is None:
-        classifier = _saved_classifier(path, anchors, about)
+        with naming(f"{path} holds no classifier"):
+            given: dict[str, Any] = {name: about.get(name) for name in ("class_names", "scale", "bias")}
+            classifier = ZeroShotClassifier(anchors, **given)
     else:
-        _require_same_classifier(classifier, path, anchors, about)
+        _require_same_classes(path, about.get("class_names"), list(classifier.class_names))
+        if not _was_saved_for(classifier, anchors, about):
+            wrong = "another model or other templates; use those, or another state"
+            raise StateMismatch(f"{path} was saved for the same classes but {wrong}")
     method, parameters, tower_of = about.get("method"), about.get("parameters"), about.get("model")
     if not isinstance(parameters, dict) or not isinstance(method, str):
         raise StateMismatch(f"{path} does not say which method and parameters it belongs to")
@@ -88,40 +96,16 @@ def read_stream(path: str | Path) -> Any:
     return load_tensors(path, kind="state", only=[])[1].get("stream")
 
 
-def _saved_classifier(path: str | Path, anchors: Tensor | None, about: Mapping[str, Any]) -> ZeroShotClassifier:
-    """The classifier that a state was saved with."""
-    if about["version"] == _WITHOUT_CLASSIFIER:
-        todo = "use load_adapter(path, classifier), or pta predict --state with its classes and model, which adds it"
-        raise StateMismatch(f"{path} was saved by an older version without its classifier; {todo}")
-    with naming(f"{path} holds no classifier"):
-        given: dict[str, Any] = {name: about.get(name) for name in ("class_names", "scale", "bias")}
-        return ZeroShotClassifier(anchors, **given)
-
-
-def _require_same_classifier(
-    classifier: ZeroShotClassifier, path: str | Path, anchors: Tensor | None, about: Mapping[str, Any]
-) -> None:
-    """Refuse a state that was saved for another classifier."""
-    _require_same_classes(path, about.get("class_names"), list(classifier.class_names))
-    if not _was_saved_for(classifier, anchors, about):
-        raise StateMismatch(
-            f"{path} was saved for the same classes but another model or other templates; use those, or another state"
-        )
-
-
 def _require_same_classes(path: str | Path, saved: object, given: list[str]) -> None:
-    if saved != given:
-        differ = _difference(saved, given)
-        raise StateMismatch(f"{path} was saved for other classes: {differ}; use its list of classes, or another state")
-
-
-def _difference(saved: object, given: list[str]) -> str:
-    """How a state's list of classes and the given one differ, in words."""
-    if not isinstance(saved, list) or not all(isinstance(name, str) for name in saved):
-        return "it does not name them"
-    only = {"only the state has": set(saved) - set(given), "only the given list has": set(given) - set(saved)}
-    words = [f"{who} {some_of(sorted(names))}" for who, names in only.items() if names]
-    return "; ".join(words) or f"the same names in another order, first {some_of(saved)}"
+    """Refuse a state of other classes; the message says how they differ."""
+    if saved == given:
+        return
+    differ = "it does not name them"
+    if isinstance(saved, list) and all(isinstance(name, str) for name in saved):
+        only = {"only the state has": set(saved) - set(given), "only the given list has": set(given) - set(saved)}
+        words = [f"{who} {some_of(sorted(names))}" for who, names in only.items() if names]
+        differ = "; ".join(words) or f"the same names in another order, first {some_of(saved)}"
+    raise StateMismatch(f"{path} was saved for other classes: {differ}; use its list of classes, or another state")
 
 
 def _was_saved_for(classifier: ZeroShotClassifier, anchors: Tensor | None, about: Mapping[str, Any]) -> bool:

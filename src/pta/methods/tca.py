@@ -56,7 +56,7 @@ from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter, shown
 from pta.methods.adapter import Adapter
 from pta.methods.declaration import Origin, require_model
-from pta.methods.state import between, entropies, full
+from pta.methods.state import between, doubles, entropies, full
 
 _FEWEST_FOR_ANCHORS = 2  # images that every class must have
 _LARGEST_HALF = 65504.0  # towers run in half precision, too
@@ -121,9 +121,9 @@ class TCA(Adapter):
         self.layer_weights = (depths / self.layer_temperature).softmax(dim=0)
         self._units: Tensor | None = None
         records = between(-_LARGEST_HALF, _LARGEST_HALF)
-        self.records = self.add_state("records", full(0.0, C, M, depth, self.tower.width), within=records)
-        self.entropies = self.add_state("entropies", full(0.0, C, M, dtype=torch.float64), within=entropies(C))
-        self.counts = self.add_state("counts", full(0, C, dtype=torch.int64), within=between(0, M))
+        self.records = self.add_state("records", full(0.0, C, M, depth, self.tower.width), records)
+        self.entropies = self.add_state("entropies", doubles(0.0, C, M), entropies(C))
+        self.counts = self.add_state("counts", full(0, C, dtype=torch.int64), between(0, M))
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
@@ -144,10 +144,10 @@ class TCA(Adapter):
     def require(self, samples: Samples) -> None:
         """Refuse samples without raw images, or with raw images of another shape than the tower takes."""
         super().require(samples)
-        self.tower.require_shape(_raw(samples))
+        self.tower.require_shape(samples.tensors()["raw"])
 
     def _step(self, samples: Samples) -> Tensor:
-        raw = self.tower.ready(_raw(samples))
+        raw = self.tower.ready(samples.tensors()["raw"])
         first = int(self.seen)
         answers: list[Tensor] = []
         replaced: list[tuple[int, list[Tensor]]] = []
@@ -255,7 +255,7 @@ class TCA(Adapter):
     # -- the condensing encoder ------------------------------------------------------------------------------------
 
     def _encode_as_next(self, samples: Samples) -> tuple[ZeroShot, Tensor]:
-        raw = self.tower.ready(_raw(samples))
+        raw = self.tower.ready(samples.tensors()["raw"])
         return self._encode(raw, [int(self.seen)] * len(raw), self._domain_anchors())
 
     def _encode(self, raw: Tensor, positions: Iterable[int], anchors: Tensor | None) -> tuple[ZeroShot, Tensor]:
@@ -278,11 +278,6 @@ class TCA(Adapter):
         like = self.classifier.anchors
         features = normalize(self.tower.project(x[:, 0]).to(like), dim=1)
         return self.zero_shot(Samples(features)), torch.stack(tokens, dim=1).to(like)
-
-
-def _raw(samples: Samples) -> Tensor:
-    assert samples.raw is not None  # as `needs` says
-    return samples.raw
 
 
 def _logits(zero_shot: ZeroShot) -> Tensor:

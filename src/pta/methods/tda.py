@@ -27,7 +27,7 @@ it is 1: at most 33, as many as can have more than 0.03.
 """
 
 import math
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -38,7 +38,7 @@ from pta.engines.caches.admission import EMPTY, CacheUpdate, admit, admit_nothin
 from pta.engines.caches.affinity import affinity_per_class, affinity_per_listed_class
 from pta.engines.zero_shot import samples_at_once
 from pta.methods.adapter import Adapter
-from pta.methods.state import UNIT_BALL, Bound, between, entropies, full, slots_of
+from pta.methods.state import UNIT_BALL, Bound, between, doubles, entropies, full, slots_of
 
 EntropyBase = Literal["log2", "ln"]
 
@@ -58,7 +58,7 @@ class TDA(Adapter):
     tensor([[ 9.8830,  5.8830], [12.6400, -0.0958]])
     """
 
-    name: ClassVar[str] = "tda"
+    name = "tda"
     may_fail = False
     fixed_classes = "the size of its negative cache depends on the number of classes"
     positive_alpha: float = number(2.0, 0.0, MOST, "α₊, weight of the positive cache")
@@ -77,23 +77,28 @@ class TDA(Adapter):
 
     def _declare_state(self) -> None:
         self.max_batch = samples_at_once(self.classifier)
-        (C, d), wide = self.classifier.anchors.shape, torch.float64
+        (C, d), M, N = self.classifier.anchors.shape, self.positive_slots, self.negative_slots
         K = int(min(C, 1 / self.min_probability)) if self.min_probability else C
-        M, N, lowest = self.positive_slots, self.negative_slots, self._bound_of_negative_scores()
-        most_confident, uncertain = full(EMPTY, C, M, dtype=wide), full(EMPTY, C, N, dtype=wide)
-        self.positive_keys = self.add_state("positive_keys", full(0.0, C, M, d), within=UNIT_BALL)
-        self.positive_scores = self.add_state("positive_scores", most_confident, within=slots_of(entropies(C)))
-        self.negative_keys = self.add_state("negative_keys", full(0.0, C, N, d), within=UNIT_BALL)
-        self.negative_scores = self.add_state("negative_scores", uncertain, within=slots_of(lowest))
+        self.positive_keys = self.add_state("positive_keys", full(0.0, C, M, d), UNIT_BALL)
+        self.positive_scores = self.add_state("positive_scores", doubles(EMPTY, C, M), slots_of(entropies(C)))
+        self.negative_keys = self.add_state("negative_keys", full(0.0, C, N, d), UNIT_BALL)
+        lowest = slots_of(self._bound_of_negative_scores())
+        self.negative_scores = self.add_state("negative_scores", doubles(EMPTY, C, N), lowest)
         classes = full(C, C, N, K, dtype=torch.int32)
-        self.negative_classes = self.add_state("negative_classes", classes, within=between(0, C))
+        self.negative_classes = self.add_state("negative_classes", classes, between(0, C))
 
     def _step(self, samples: Samples) -> Tensor:
         f, zero_shot = samples.features, self.zero_shot(samples)
         p, e, labels = zero_shot.probabilities, zero_shot.entropy, zero_shot.labels  # step 1
         positive = self._admit(labels, e)  # step 2
-        negative = admit(self.negative_scores, labels, self._negative_scores_of(e), self._is_uncertain(e))  # step 3
-        against = self._could_be(p[negative.samples])
+        share = e / _LOGARITHMS[self.entropy_base](self.classifier.classes)
+        uncertain = (self.min_entropy < share) & (share < self.max_entropy)
+        negative = admit(self.negative_scores, labels, self._negative_scores_of(e), uncertain)  # step 3
+        # the classes c with m(q)_c = 1 of E samples, E×K, ascending, then C in the places that are left
+        q, (C, _, K) = p[negative.samples], self.negative_classes.shape
+        listed = (self.min_probability < q) & (q < self.max_probability)
+        classes = torch.arange(C, dtype=torch.int32, device=q.device)
+        against = torch.where(listed, classes, C).topk(K, largest=False).values
         logits = self._score(samples, zero_shot.exact_logits.to(f.dtype), positive, negative, against)
         self._keep(samples, positive)
         negative.store(self.negative_keys, f[negative.samples])
@@ -116,23 +121,12 @@ class TDA(Adapter):
         positive.store(self.positive_keys, samples.features[positive.samples])
         positive.store(self.positive_scores, positive.scores)
 
-    def _is_uncertain(self, entropy: Tensor) -> Tensor:
-        """Step 3: whether samples may enter the negative cache."""
-        share = entropy / _LOGARITHMS[self.entropy_base](self.classifier.classes)
-        return (self.min_entropy < share) & (share < self.max_entropy)
-
     def _negative_scores_of(self, entropy: Tensor) -> Tensor:
         """What a sample's place in the negative cache depends on: the smallest stay."""
         return entropy
 
     def _bound_of_negative_scores(self) -> Bound:
         return entropies(self.classifier.classes)
-
-    def _could_be(self, q: Tensor) -> Tensor:
-        """The classes c with m(q)_c = 1 of E samples, E×K, ascending, then C in the places that are left."""
-        between = (self.min_probability < q) & (q < self.max_probability)
-        classes = torch.arange(q.shape[1], dtype=torch.int32, device=q.device)
-        return torch.where(between, classes, q.shape[1]).topk(self.negative_classes.shape[2], largest=False).values
 
     def _score(
         self, samples: Samples, z: Tensor, positive: CacheUpdate, negative: CacheUpdate, against: Tensor

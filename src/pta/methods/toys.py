@@ -70,12 +70,15 @@ class ToyModel:
         return self._tower_of(torch.stack(rows).to(self.dtype))
 
     def _tower_of(self, named: Tensor) -> PromptTower:
+        def turned(contexts: Tensor) -> Tensor:
+            return torch.tanh(contexts.flatten(1) @ self.weights["words"])
+
         return PromptTower(
             context=self.weights["context"],
             lengths=torch.full((len(named),), 8),
             dim=self.dim,
-            encode=lambda contexts: named + torch.tanh(contexts.flatten(1) @ self.weights["words"])[:, None],
-            encode_each=lambda contexts: named + torch.tanh(contexts.flatten(1) @ self.weights["words"]),
+            encode=lambda contexts: named + turned(contexts)[:, None],
+            encode_each=lambda contexts: named + turned(contexts),
             part=lambda classes: self._tower_of(named[classes]),
         )
 
@@ -120,7 +123,7 @@ class ToyStream:
         text, features, views, raw, patches = (one.to(dtype, copy=True) for one in _numbers(seed))
         samples = Samples(features, views=views, raw=raw, patches=patches, generated=views.flip(1)[:, :6])
         if seed % 3 == 2:
-            most_confident = torch.nn.functional.normalize(views[:, :4], dim=2)
+            most_confident = normalize(views[:, :4], dim=2)
             samples = replace(samples, features=most_confident.mean(dim=1), most_confident=most_confident)
         names = [f"class {number}" for number in range(CLASSES)]
         return cls(factory, seed, ZeroShotClassifier(text, names, scale=50.0), samples, ToyModel(DIM, dtype))
@@ -134,7 +137,17 @@ class ToyStream:
             adapter.step(self.samples[:learned])
         return adapter
 
+    def half_way(self) -> Adapter:
+        """The same after the samples that come before the rest."""
+        return self.adapter(learned=30)
+
+    @property
+    def rest(self) -> Samples:
+        """The samples from the thirty-first on."""
+        return self.samples[30:]
+
     def cuts(self) -> Iterator[Samples]:
+        """The samples in batches of any size."""
         rng = np.random.default_rng(self.seed)
         start = 0
         while start < len(self.samples):

@@ -36,7 +36,7 @@ from pta.engines.prompts.prompt_gradients import JacobianMap, PromptGradients
 from pta.engines.prompts.view_entropy import by_entropy, entropy_of_mean, number_kept
 from pta.engines.zero_shot import samples_at_once
 from pta.errors import InvalidParameter
-from pta.methods.gradient_method import GradientMethod
+from pta.methods.gradient_method import PromptMethod
 
 FirstGradient = Literal["auto", "map", "backward"]
 
@@ -44,7 +44,7 @@ _ARRAYS, _GRAPH = 1 / 8, 7 / 8  # shares of the memory: B×C×d numbers; the map
 _ARRAYS_AT_ONCE = 6  # B×C×d numbers that a step holds
 
 
-class TPT(GradientMethod):
+class TPT(PromptMethod):
     """Prompts tuned for each sample, so that its most confident views agree.
 
     The loop: `pta.reference.tpt.tpt_loop`.
@@ -53,8 +53,6 @@ class TPT(GradientMethod):
     """
 
     name = "tpt"
-    needs = frozenset({"features", "views", "prompt tower"})
-    may_fail = False
     keep: float = number(0.1, 0.0, 1.0, "share of the views that are selected")
     steps: int = count(1, 0, 100, "steps of AdamW")
     lr: float = number(5e-3, 0.0, 1.0, "learning rate")
@@ -68,12 +66,10 @@ class TPT(GradientMethod):
 
     def _declare_state(self) -> None:
         super()._declare_state()
-        assert self.model is not None  # checked by `needs`
-        self.tower = self.model.prompt_tower(self.classifier.class_names, self.start)
         memory = self.max_gib * 2**30
         fitting = int(_ARRAYS * memory / (_ARRAYS_AT_ONCE * self.classifier.anchors.nbytes))
         self.max_batch = max(1, min(samples_at_once(self.classifier, views=64), fitting))
-        map_bytes = JacobianMap.bytes(self.tower, self._context)
+        map_bytes = JacobianMap.bytes(self.tower, self._words)
         least = 1.1 * map_bytes / _GRAPH  # a graph is needed beside the map, to make it and for later steps
         if self.first_gradient == "map" and least > memory:
             gib = least / 2**30
@@ -84,30 +80,26 @@ class TPT(GradientMethod):
         beside = 0 if self._map_after is None else map_bytes
         self._prompts = PromptGradients(self.tower, _GRAPH * memory - beside)
 
-    def _step(self, samples: Samples) -> Tensor:
-        return self._or_zero_shot(samples, self._tuned(samples), count=True)
-
-    def _predict(self, samples: Samples) -> Tensor:
-        return self._or_zero_shot(samples, self._tuned(samples), count=False)
-
-    def _tuned(self, samples: Samples) -> Tensor:
-        """The logits of steps 1 to 4, B×C."""
+    def _logits(self, samples: Samples) -> Tensor:
+        """Steps 1 to 4."""
         T = self._initial.expand(len(samples), -1, -1)
         views = self._views(samples)
         selected = self._selected(views, self._scores(views.double(), T.double()))
-        contexts = self._context.expand(len(samples), -1, -1).clone()
+        contexts = self._words.expand(len(samples), -1, -1).clone()
         optimiser = torch.optim.AdamW([contexts], lr=self.lr, weight_decay=self.weight_decay)
         for done in range(self.steps):
             by_features = self._gradient_by_features(selected, T)
-            contexts.grad = self._gradient(contexts, by_features, first=done == 0)
+            if done == 0 and self._map_after is not None and self.position >= self._map_after:
+                contexts.grad = self._map(by_features)
+            else:
+                contexts.grad = self._prompts.pull_back(contexts, by_features)
             optimiser.step()
             T = self._prompts.read(contexts)
         return self._scores(views[:, :1], T)[:, 0]
 
     def _views(self, samples: Samples) -> Tensor:
         """The views that take part, B×V×d, the plain image first."""
-        assert samples.views is not None  # checked by `needs`
-        return samples.views
+        return samples.tensors()["views"]
 
     def _selected(self, views: Tensor, z: Tensor) -> Tensor:
         """Step 2: the selected of the views, B×n×d, by their logits in float64."""
@@ -126,26 +118,11 @@ class TPT(GradientMethod):
             gradient -= self.ctpt / T.shape[1] * (away - away.mean(dim=1, keepdim=True))
         return gradient
 
-    def _gradient(self, contexts: Tensor, by_features: Tensor, *, first: bool) -> Tensor:
-        """∂L/∂contexts, B×n×width."""
-        if first and self._map_after is not None and self.position >= self._map_after:
-            return self._map(by_features)
-        return self._prompts.pull_back(contexts, by_features)
-
-    def _scores(self, features: Tensor, T: Tensor) -> Tensor:
-        """Logits B×V×C of features B×V×d with class features B×C×d."""
-        return self.classifier.scores(features @ T.mT)
-
-    @cached_property
-    def _context(self) -> Tensor:
-        """The vectors of the words themselves, in the precision of the answers."""
-        return self.tower.context.to(self.classifier.anchors)
-
     @cached_property
     def _initial(self) -> Tensor:
         """T of the words themselves, C×d."""
-        return self._prompts.read(self._context[None])[0]
+        return self._prompts.read(self._words[None])[0]
 
     @cached_property
     def _map(self) -> JacobianMap:
-        return self._prompts.map_at(self._context)
+        return self._prompts.map_at(self._words)

@@ -74,7 +74,8 @@ class TransCLIP(Adapter):
             log_z = settle(log_z, fixed, ties, self.sweeps)
             if iteration < self.iterations:
                 moments = Moments.of(f, log_z)
-                mu = self._means(moments, log_z, mu)
+                believed = log_z.logsumexp(dim=0) > math.log(SMALLEST_PROBABILITY)  # others keep their mean
+                mu = torch.where(believed[:, None], direction(moments.mean, otherwise=mu), mu)
                 sigma = log_z.exp().mean(dim=0) @ moments.around(mu)
         return as_logits(log_z)
 
@@ -86,8 +87,3 @@ class TransCLIP(Adapter):
         weights = top.values.softmax(dim=0).to(f.dtype)
         seeds = f[top.indices]  # seeds×C×d
         return direction(torch.einsum("sc,scd->cd", weights, seeds), otherwise=self.classifier.anchors)
-
-    def _means(self, moments: Moments, log_z: Tensor, before: Tensor) -> Tensor:
-        """μ of step 5; a class that no label speaks for keeps its mean."""
-        believed = log_z.logsumexp(dim=0) > math.log(SMALLEST_PROBABILITY)
-        return torch.where(believed[:, None], direction(moments.mean, otherwise=before), before)

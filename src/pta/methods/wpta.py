@@ -44,7 +44,7 @@ from pta.engines.whitened.within_class import contradiction_of_sums, relative_co
 from pta.engines.zero_shot import samples_at_once
 from pta.errors import StateMismatch
 from pta.methods.adapter import Adapter
-from pta.methods.state import LARGEST_COUNT, between, covariances, full, rows_at_most
+from pta.methods.state import LARGEST_COUNT, between, covariances, doubles, rows_at_most
 
 _OURS = "(ours, chosen on development sets)"
 _OF_LAYER = ("sums", "weights", "metric", "squares")
@@ -114,17 +114,16 @@ class WPTA(Adapter):
         self._known_texts: TextPrototypes | None = None
         self._below_least = nextafter(self.min_probability, 0)  # what is above has at least that probability
         self.max_batch, self.refresh_interval = samples_at_once(classifier), self.refresh_every
-        (classes, dim), wide = classifier.anchors.shape, torch.float64
-        longest, largest = LARGEST_COUNT * LONGEST_MEAN, max(1.0, 1 / self.ridge)
+        (classes, dim), longest = classifier.anchors.shape, LARGEST_COUNT * LONGEST_MEAN
         shared = partial(self.add_state, per_class=False)
-        self.total = shared("total", full(0.0, dim, dtype=wide), within=rows_at_most(longest))
-        self.gram = shared("gram", full(0.0, dim, dim, dtype=wide), within=covariances(longest))
-        self.centre = shared("centre", _first_centre, within=rows_at_most(LONGEST_MEAN))
+        self.total = shared("total", doubles(0.0, dim), rows_at_most(longest))
+        self.gram = shared("gram", doubles(0.0, dim, dim), covariances(longest))
+        self.centre = shared("centre", lambda c: c.anchors.double().mean(dim=0), rows_at_most(LONGEST_MEAN))
         for sums, weights, metric, squares in self._layer_names:
-            self.add_state(sums, full(0.0, classes, dim, dtype=wide), within=rows_at_most(longest))
-            self.add_state(weights, full(0.0, classes, dtype=wide), within=between(0, LARGEST_COUNT))
-            shared(metric, _first_metric, within=covariances(largest))
-            shared(squares, _first_squares, within=between(0, LARGEST_NORM))
+            self.add_state(sums, doubles(0.0, classes, dim), rows_at_most(longest))
+            self.add_state(weights, doubles(0.0, classes), between(0, LARGEST_COUNT))
+            shared(metric, self._first_metric, covariances(max(1.0, 1 / self.ridge)))
+            shared(squares, self._first_squares, between(0, LARGEST_NORM))
         self._state_replaced()
 
     @property
@@ -256,15 +255,9 @@ class WPTA(Adapter):
                 return f"{names[3]} are not those of the prototypes"
         return None
 
+    def _first_metric(self, classifier: ZeroShotClassifier) -> Tensor:
+        identity = torch.eye(classifier.dim).to(classifier.anchors)
+        return identity.double() if self.depth > 1 else identity  # scores of the first layer decide
 
-def _first_centre(classifier: ZeroShotClassifier, *_: object) -> Tensor:
-    return classifier.anchors.double().mean(dim=0)
-
-
-def _first_metric(classifier: ZeroShotClassifier, parameters: Mapping[str, Any], _: object) -> Tensor:
-    identity = torch.eye(classifier.dim).to(classifier.anchors)
-    return identity.double() if parameters["depth"] > 1 else identity  # scores of the first layer decide
-
-
-def _first_squares(classifier: ZeroShotClassifier, parameters: Mapping[str, Any], _: object) -> Tensor:
-    return TextPrototypes.of(classifier, parameters["text_weight"], torch.float64).part.square().sum(dim=1)
+    def _first_squares(self, classifier: ZeroShotClassifier) -> Tensor:
+        return TextPrototypes.of(classifier, self.text_weight, torch.float64).part.square().sum(dim=1)

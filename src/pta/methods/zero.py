@@ -65,10 +65,16 @@ class ZERO(Adapter):
         self.max_batch = samples_at_once(self.classifier, views=64)
 
     def _step(self, samples: Samples) -> Tensor:
-        scores, z = self._view_scores(samples)
-        order = by_entropy(z.double())
+        scores = z = self.zero_shot(samples).view_logits if self.temperature == "zero" else self._cosines(samples)
+        if self.temperature == "float16":
+            z = (scores * self.classifier.scale).double()
+        order = by_entropy(z)
         kept = number_kept(order.shape[1], self.keep)
-        votes = self._votes(scores.take_along_dim(order[:, :kept, None], dim=1))
+        voting = scores.take_along_dim(order[:, :kept, None], dim=1)  # step 2
+        if self.temperature == "zero":
+            votes = one_hot(voting.argmax(dim=2), self.classifier.classes).sum(dim=1)
+        else:
+            votes = (voting / torch.finfo(torch.float16).eps).float().softmax(dim=2).sum(dim=1)
         others_first = order.roll(-kept, dims=1)
         votes = _with_ties_broken(votes, scores.argmax(dim=2).take_along_dim(others_first, dim=1))
         shares = votes.double() / votes.sum(dim=1, keepdim=True)
@@ -76,20 +82,10 @@ class ZERO(Adapter):
 
     _predict = _step
 
-    def _view_scores(self, samples: Samples) -> tuple[Tensor, Tensor]:
-        """What the views vote by, and the logits that their entropies are of, B×V×C each."""
-        if self.temperature == "zero":
-            z = self.zero_shot(samples).view_logits
-            return z, z
-        assert samples.views is not None  # checked by `needs`
-        cosines = (samples.views.half().double() @ self.classifier.anchors.half().double().T).half()
-        return cosines, cosines * self.classifier.scale
-
-    def _votes(self, scores: Tensor) -> Tensor:
-        """Step 2: the votes for each class from the views that vote."""
-        if self.temperature == "zero":
-            return one_hot(scores.argmax(dim=2), self.classifier.classes).sum(dim=1)
-        return (scores / torch.finfo(torch.float16).eps).float().softmax(dim=2).sum(dim=1)
+    def _cosines(self, samples: Samples) -> Tensor:
+        """What the released program's views vote by, B×V×C, in float16."""
+        views, anchors = (rows.half().double() for rows in (samples.tensors()["views"], self.classifier.anchors))
+        return (views @ anchors.T).half()
 
 
 def _with_ties_broken(votes: Tensor, asked: Tensor) -> Tensor:

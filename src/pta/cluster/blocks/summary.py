@@ -11,8 +11,7 @@ from torch import Tensor
 from pta.door.files import pack_tensors, unpack_tensors
 from pta.engines.pta.touches import Touches
 from pta.engines.segments.affine import AffineMap
-from pta.engines.segments.checks import require_touches
-from pta.engines.segments.segment import Segment
+from pta.engines.segments.segment import Segment, require_touches
 from pta.errors import StateMismatch, shown
 from pta.methods.wpta import Sums
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pta.core.host_readable import is_host_readable
 from pta.core.parameters import Order
+from pta.core.plain import is_host_readable
 from pta.engines.gaussian.gaussians import add_moments
 from pta.engines.zero_shot import ZeroShot
 
@@ -44,10 +44,6 @@ class BankEntry:
     def put_class(self, rows: Tensor, new: Tensor, *, only_if: Tensor | bool = True) -> None:
         """Write to the row of the class, of C×…, if a further condition holds, too."""
         rows[self.own] = torch.where(self.enters & only_if, new.to(rows.dtype), rows[self.own])
-
-    def put_whole(self, tensor: Tensor, new: Tensor) -> None:
-        """Write a whole tensor."""
-        tensor.copy_(torch.where(self.enters, new, tensor))
 
     @contextmanager
     def exchanging(

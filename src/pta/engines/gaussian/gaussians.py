@@ -16,7 +16,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from pta.core.host_readable import is_host_readable
+from pta.core.plain import is_host_readable
 
 _ROUNDING_OF_MOMENTS = 1e-8  # per item; millions of updates in float64 stay below
 _SQUARINGS = 26  # largest eigenvalues that differ by less than 2⁻²⁶ of them count as one
@@ -98,8 +98,10 @@ class Gaussians:
             return cls._around(means.double(), partial(torch.matmul, _unseen_root(covariance, cutoff)), centred)
         if cutoff is None or not cutoff:
             for dtype in (means.dtype, torch.float64):
-                lower = _cholesky(covariance.to(dtype))
-                if lower is not None:
+                lower, failed = torch.linalg.cholesky_ex(covariance.to(dtype))
+                pivots = lower.diagonal().square()
+                negligible = len(covariance) * torch.finfo(dtype).eps * pivots.max()
+                if bool((failed == 0) & (pivots.min() > negligible)):  # not singular to rounding
                     whiten = partial(torch.linalg.solve_triangular, lower, upper=False)
                     return cls._around(means.to(dtype), whiten, centred)
             cutoff = covariance.new_tensor(len(covariance) * torch.finfo(torch.float64).eps)
@@ -165,14 +167,6 @@ class Estimate:
     def state_changed(self) -> None:
         """Forget the Gaussians of the state as it was."""
         self._kept = None
-
-
-def _cholesky(covariance: Tensor) -> Tensor | None:
-    """L with L·Lᵀ = covariance, unless it is singular to rounding."""
-    lower, failed = torch.linalg.cholesky_ex(covariance)
-    pivots = lower.diagonal().square()
-    negligible = len(covariance) * torch.finfo(covariance.dtype).eps * pivots.max()
-    return lower if bool((failed == 0) & (pivots.min() > negligible)) else None
 
 
 def _unseen_root(covariance: Tensor, cutoff: Tensor | None) -> Tensor:

@@ -119,7 +119,13 @@ def _take_batch(
     D, warps, onto = _padded(d), _warps(d), batch.onto is not None
     numbers = B, C, d, classifier.scale, classifier.bias
     rests = torch.empty(C, dtype=torch.int32, device=table.device)
-    _score_all(prototypes.anchored, classifier, batch)
+    F, R = batch.features.to(prototypes.anchored.dtype), prototypes.anchored
+    if batch.onto is None:
+        torch.mm(F * classifier.scale, R.T, out=batch.scores)
+    else:
+        torch.addmm(batch.onto, F, R.T, alpha=classifier.scale, out=batch.scores)
+    if classifier.bias:
+        batch.scores.add_(classifier.bias)
     follow[(min(C, _PROGRAMS),)](
         *(batch.features, table, batch.base, batch.scores, rests, classifier.anchors, *vars(prototypes).values()),
         *(*numbers, rule.h, *split(rule.w), 1 - rule.w, prototypes.arrived_within),
@@ -136,16 +142,6 @@ def _take_batch(
         ROWS=_RESTED_ROWS,
         NUMBERS=_RESTED_NUMBERS,
     )
-
-
-def _score_all(R: Tensor, classifier: ZeroShotClassifier, batch: _Batch) -> None:
-    F = batch.features.to(R.dtype)
-    if batch.onto is None:
-        torch.mm(F * classifier.scale, R.T, out=batch.scores)
-    else:
-        torch.addmm(batch.onto, F, R.T, alpha=classifier.scale, out=batch.scores)
-    if classifier.bias:
-        batch.scores.add_(classifier.bias)
 
 
 def _padded(d: int) -> int:

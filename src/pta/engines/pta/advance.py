@@ -14,7 +14,7 @@ from pta.engines.pta.chunk import advance_by_chunk
 from pta.engines.pta.loop import advance_by_loop
 from pta.engines.pta.rule import Prototypes, Rule
 from pta.engines.pta.step import advance_by_step
-from pta.engines.pta.touches import Touches, find_touches, find_touches_exactly
+from pta.engines.pta.touches import Touches, find_touches
 from pta.engines.zero_shot import ZeroShot
 
 Engine = Callable[[Prototypes, Tensor, Tensor, Touches, Rule], Tensor]
@@ -80,7 +80,8 @@ def touches_on_host(prototypes: Prototypes, zero_shot: ZeroShot, logits: Tensor,
     """The same on the host, wherever the prototypes are."""
     if prototypes.knowledge.dtype == logits.dtype:
         return find_touches(zero_shot, logits, rule)
-    return find_touches_exactly(zero_shot, rule)  # half-precision state shows every bit
+    # A half-precision state shows every bit. These are rounded from float64: the batch changes one in about 10⁸.
+    return Touches.of(zero_shot.exact_logits.softmax(dim=1).float(), rule)
 
 
 def touches_of_probabilities(prototypes: Prototypes, probabilities: Tensor, rule: Rule) -> Found:

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.host_readable import is_host_readable
-from pta.core.plain import plain_tensor
+from pta.core.plain import is_host_readable, plain_tensor
 from pta.core.samples import Samples
 from pta.engines.gpu.processors import numba_is_installed
 from pta.engines.pta.rule import Prototypes, Rule
@@ -25,11 +24,6 @@ from pta.errors import InvalidSamples
 def advance_by_step(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule) -> Tensor:
     """Learn one sample (features is 1×d); give its cosine with every class's R, 1×C."""
     before = features @ prototypes.anchored.T if rule.order == "predict-first" else None
-    _learn(prototypes, anchors, features, touches, rule)
-    return features @ prototypes.anchored.T if before is None else before
-
-
-def _learn(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule) -> None:
     f, knowledge, anchored = features.numpy(), prototypes.knowledge.numpy(), prototypes.anchored.numpy()
     length, touched, resting = prototypes.length.numpy(), prototypes.touched.numpy(), prototypes.resting.numpy()
     recursive = rule.anchor == "recursive"
@@ -59,6 +53,7 @@ def _learn(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: T
     if recursive and not rule.renormalise:
         length[rows] = norm
         length[~touched & ~moving] *= rule.w
+    return features @ prototypes.anchored.T if before is None else before
 
 
 def _lengths(rows: NDArray[np.floating]) -> NDArray[np.float64]:

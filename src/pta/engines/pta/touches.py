@@ -51,11 +51,6 @@ class Touches:
         return cls(samples[order], classes[order], probabilities[order], sum(counts))
 
 
-def find_touches_exactly(zero_shot: ZeroShot, rule: Rule) -> Touches:
-    """The touches of a batch with float32 probabilities rounded from float64: the batch changes one in about 10⁸."""
-    return Touches.of(zero_shot.exact_logits.softmax(dim=1).float(), rule)
-
-
 def find_touches(zero_shot: ZeroShot, logits: Tensor, rule: Rule) -> Touches:
     """The touches of a batch with these logits (`ZeroShot.logits`), decided as float64 would decide."""
     found = Touches.of(logits.softmax(dim=1), rule, margin=DOUBT)

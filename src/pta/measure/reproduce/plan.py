@@ -14,7 +14,7 @@ from pta.measure.reproduce.declaration import SPEED_METRICS, Column, Experiment,
 from pta.measure.reproduce.profile import Profile, kind_of, load_profile
 from pta.measure.stream import Stream
 from pta.methods import adapter_class, needs_of_samples
-from pta.methods.presets import load_preset, require_preset
+from pta.methods.registry import load_preset, require_preset
 
 
 @dataclass(frozen=True)
