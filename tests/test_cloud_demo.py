@@ -52,7 +52,7 @@ def test_the_report_says_the_numbers_of_all_methods_and_needs_nothing_from_outsi
     text = re.sub(r"<[^>]*>", " ", page).replace("\N{NO-BREAK SPACE}", " ")
     for _, _, accuracy in result.runs:
         assert f"{accuracy:.2f} %" in text
-    assert 'run_cloud_demo("furniture", "jitter", severity=3, seed=5, limit=40)' in page.replace("&quot;", '"')
+    assert 'run_cloud_demo("furniture", "jitter", severity=3, seed=5, limit=40)' in page.replace("&#34;", '"')
     assert "Fashion" not in text
     assert "images" not in text
     assert_loads_nothing(page)

@@ -197,7 +197,7 @@ def test_the_report_says_the_true_numbers_whether_they_are_gains_or_losses(resul
 
 
 def test_the_report_names_the_call_that_gives_it_again(result, page):
-    assert "run_demo(&quot;blur&quot;, severity=3, seed=5, limit=250)" in page
+    assert "run_demo(&#34;blur&#34;, severity=3, seed=5, limit=250)" in page
     assert replace(result, limit=None).call == "pta demo --shift blur --severity 3 --seed 5"
 
 

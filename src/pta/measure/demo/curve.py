@@ -1,7 +1,7 @@
-"""The online-accuracy curve as inline SVG; its labels are text around it, so that they do not shrink with it."""
+"""The online-accuracy curve as places in a drawing, whose labels are text, so that they do not shrink with it."""
 
 import json
-from html import escape
+from typing import Any
 
 import numpy as np
 
@@ -17,47 +17,25 @@ def first_shown(count: int) -> int:
     return min(_BEGIN, (count + 1) // 2)
 
 
-def draw_curve(zero_shot: Curve, pta: Curve, things: str = "images") -> str:
-    """Both accuracies over the stream (in percent, one per sample) as a block of HTML."""
+def draw_curve(zero_shot: Curve, pta: Curve) -> dict[str, Any]:
+    """Both accuracies over the stream (in percent, one per sample) as places in the drawing."""
     count = len(pta)
-    positions = np.unique(np.linspace(first_shown(count), count, _POINTS).round().astype(int))
-    lines = [curve[positions - 1] for curve in (zero_shot, pta)]
-    levels = ticks(float(min(map(np.min, lines))), float(max(map(np.max, lines))), 5)
-    low, high = levels[0], levels[-1]
-    across = _SIDE * (positions - positions[0]) / max(1, count - positions[0])
-    drawn = [zip(across, _SIDE * (high - line) / (high - low), strict=True) for line in lines]
-    paths = [" ".join(f"{x:.1f},{y:.1f}" for x, y in points) for points in drawn]
-
-    grid = "".join(f'<line x1="0" x2="{_SIDE}" y1="{y:g}" y2="{y:g}"/>' for y in _places(levels, high, low))
-    side = "".join(
-        f'<span style="top:{y / 10:.2f}%">{level:g} %</span>'
-        for level, y in zip(levels, _places(levels, high, low), strict=True)
-    )
-    begin = int(positions[0])
+    at = np.unique(np.linspace(first_shown(count), count, _POINTS).round().astype(int))
+    lines = {"zeroShot": zero_shot[at - 1], "pta": pta[at - 1]}
+    both = np.concatenate(list(lines.values()))
+    levels = ticks(float(both.min()), float(both.max()), 5)
+    low, high, begin = levels[0], levels[-1], int(at[0])
+    across = _SIDE * (at - begin) / max(1, count - begin)
+    drawn = [zip(across, _SIDE * (high - line) / (high - low), strict=True) for line in lines.values()]
     marks = [begin, *(tick for tick in ticks(0, count, 4) if begin + 0.1 * count < tick <= count)]
-    foot = "".join(
-        f'<span style="left:{x / 10:.2f}%">{tick:,.0f}</span>'
-        for tick, x in zip(marks, _places(marks, begin, count), strict=True)
-    )
-    zero_shots, ptas = ([round(value, 2) for value in line.tolist()] for line in lines)
-    values = {"at": positions.tolist(), "zeroShot": zero_shots, "pta": ptas}
-    down = " down" if pta[-1] < zero_shot[-1] else ""
-    back = " ".join(reversed(paths[1].split()))
-    label = f"Online accuracy: zero-shot ends at {lines[0][-1]:.2f} %, PTA at {lines[1][-1]:.2f} %."
-    held = escape(json.dumps(values, separators=(",", ":")))
-    return f"""<div class="curve" data-things="{things}" data-values="{held}">
-<div class="levels" aria-hidden="true">{side}</div>
-<div class="drawing">
-<svg viewBox="0 0 {_SIDE} {_SIDE}" preserveAspectRatio="none" role="img" aria-label="{escape(label)}">
-<g class="grid">{grid}</g>
-<polygon class="between{down}" points="{paths[0]} {back}"/>
-<polyline class="zero-shot" points="{paths[0]}"/>
-<polyline class="pta" points="{paths[1]}"/>
-</svg>
-<div class="cursor" hidden></div>
-</div>
-<div class="foot" aria-hidden="true">{foot}<span class="unit">{things} so far</span></div>
-</div>"""
+    values = {"at": at.tolist()} | {name: [round(value, 2) for value in line.tolist()] for name, line in lines.items()}
+    return {
+        "begin": begin,
+        "values": json.dumps(values, separators=(",", ":")),
+        "paths": [" ".join(f"{x:.1f},{y:.1f}" for x, y in line) for line in drawn],
+        "levels": [(level, _SIDE * (high - level) / (high - low)) for level in levels],
+        "marks": [(mark, _SIDE * (mark - begin) / max(1, count - begin)) for mark in marks],
+    }
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
@@ -71,8 +49,3 @@ def ticks(low: float, high: float, most: int) -> list[float]:
     step = float(next(magnitude * m for m in (1, 2, 5, 10) if magnitude * m >= room * 0.999))
     first, last = int(np.floor(low / step)), int(np.ceil(high / step))
     return [round(k * step, 6) for k in range(first, max(last, first + 1) + 1)]
-
-
-def _places(values: list[float], start: float, end: float) -> list[float]:
-    """Where values lie on the way from start to end, in the drawing's coordinates."""
-    return [_SIDE * (value - start) / ((end - start) or 1) for value in values]

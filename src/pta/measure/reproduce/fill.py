@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from statistics import fmean, median, stdev
-from typing import Any
 
 from pta.data.catalogue import find_entry
 from pta.data.features import FeatureFile
@@ -28,7 +27,7 @@ def reproduce(
     return [fill(plan, outcomes, _about(plan, library, outcomes), _notes(plan, library)) for plan in plans]
 
 
-def fill(plan: Plan, outcomes: Mapping[str, Outcome], about: Mapping[str, Any], notes: Sequence[str] = ()) -> Table:
+def fill(plan: Plan, outcomes: Mapping[str, Outcome], about: Mapping[str, str], notes: Sequence[str] = ()) -> Table:
     """The table of a plan whose jobs are done."""
     experiment, absent = plan.experiment, dict(plan.left_out)
     cells = {row.name: _cells(plan, row, outcomes, absent) for row in experiment.rows}

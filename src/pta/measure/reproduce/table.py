@@ -156,7 +156,7 @@ class Table:
     headings: tuple[str, ...]  # of its columns, as they were for the data that was there
     lines: tuple[Line, ...]
     comparable: bool  # whether the data are the paper's; if not, only gains can be compared with it
-    about: dict[str, Any]  # what the numbers were made with, e.g. model and data, in words, by name
+    about: dict[str, str]  # what the numbers were made with, e.g. model and data, in words, by name
     notes: tuple[str, ...] = ()  # what is to be said of data and model, one sentence each
     absent: dict[str, str] = field(default_factory=dict)  # the datasets that were not there, each with the reason
     titles: Mapping[str, str] = field(default_factory=dict)  # of sections that hold other data than the paper's
@@ -174,7 +174,7 @@ class Table:
     @property
     def made_with(self) -> str:
         """What the numbers were made with, in one line."""
-        return "; ".join(f"{name}: {words(value)}" for name, value in self.about.items())
+        return "; ".join(f"{name}: {value}" for name, value in self.about.items())
 
     @property
     def sections(self) -> Iterator[tuple[str | None, Line]]:
