@@ -19,8 +19,8 @@ from pta.cli import demo as command
 from pta.data.fashion import load_fashion_test
 from pta.data.shifts.images import apply_shift
 from pta.measure.demo import render_report, run_cloud_demo, run_demo
-from pta.measure.demo.curve import first_shown, ticks
-from pta.measure.demo.pictures import nearest
+from pta.measure.demo.exhibit import nearest
+from pta.measure.demo.report import first_shown, ticks
 from pta.measure.demo.result import chance_of_split
 from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
 

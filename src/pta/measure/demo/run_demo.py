@@ -19,8 +19,7 @@ from pta.data.point_shapes import corrupted, load_shapes
 from pta.data.prompts import build_classifier
 from pta.data.shifts.images import apply_shift
 from pta.door.points.corrupted_sizes import require_corruption
-from pta.measure.demo.exhibit import FASHION, Exhibit
-from pta.measure.demo.pictures import still_cloud, turning_cloud
+from pta.measure.demo.exhibit import FASHION, Exhibit, still_cloud, turning_cloud
 from pta.measure.demo.result import DemoResult
 from pta.measure.evaluate import evaluate
 from pta.models import EmbeddedEncoder
