@@ -282,15 +282,17 @@ def _draw_panel(panel: "Axes", grid: Grid, points: Sequence[Point]) -> None:
     values = list(grid.values[first])
     are_numbers = all(isinstance(value, Real) and not isinstance(value, bool) for value in values)
     positions = {as_given(value): float(value) if are_numbers else float(at) for at, value in enumerate(values)}
+
+    def place(point: Point) -> float:
+        return positions[as_given(point.setting[first])]
+
     lines: dict[str, list[Point]] = {}
-    for point in points:
+    for point in sorted(points, key=place):
         others = [f"{name}={as_given(value)}" for name, value in point.setting.items() if name != first]
         lines.setdefault(", ".join(others), []).append(point)
     for label, line in lines.items():
-        line.sort(key=lambda point: positions[as_given(point.setting[first])])
-        at = [positions[as_given(point.setting[first])] for point in line]
         panel.errorbar(
-            at,
+            list(map(place, line)),
             [point.accuracy for point in line],
             yerr=[point.deviation or 0.0 for point in line],
             marker="o",
