@@ -108,7 +108,7 @@ def paper_table():
         Line(spread, (*cells((99.0, 0.07, 99.5), nothing, of_pta), NO_GAIN)),
         Line(hostile, (*partial, Cell(-10.5, 2.0, partial="1 of 2", is_gain=True))),
     )
-    about = {"model": "ViT-B/16 <b>", "seeds": [1, 2]}
+    about = {"model": "ViT-B/16 <b>", "seeds": "1, 2"}
     absent = {"Cars_196": "no folder <cars>", "Pets": "no folder <cars>"}
     headings = ("DTD", "Cars", "Mean", "gain over CLIP")
     return Table(experiment, headings, mark_best(lines), True, about, ("Prompts are CLIP's.",), absent)

@@ -14,7 +14,7 @@ from pta.data.packaged_clouds import load_furniture_test
 from pta.data.point_shapes import corrupted
 from pta.data.prompts import build_classifier
 from pta.measure.demo import render_report, run_cloud_demo
-from pta.measure.demo.pictures import still_cloud, turning_cloud
+from pta.measure.demo.exhibit import still_cloud, turning_cloud
 from pta.models import load_encoder
 from pta.models.packaged.embedded_points import POINT_TEMPLATES
 
@@ -52,7 +52,7 @@ def test_the_report_says_the_numbers_of_all_methods_and_needs_nothing_from_outsi
     text = re.sub(r"<[^>]*>", " ", page).replace("\N{NO-BREAK SPACE}", " ")
     for _, _, accuracy in result.runs:
         assert f"{accuracy:.2f} %" in text
-    assert 'run_cloud_demo("furniture", "jitter", severity=3, seed=5, limit=40)' in page.replace("&quot;", '"')
+    assert 'run_cloud_demo("furniture", "jitter", severity=3, seed=5, limit=40)' in page.replace("&#34;", '"')
     assert "Fashion" not in text
     assert "images" not in text
     assert_loads_nothing(page)

@@ -19,8 +19,8 @@ from pta.cli import demo as command
 from pta.data.fashion import load_fashion_test
 from pta.data.shifts.images import apply_shift
 from pta.measure.demo import render_report, run_cloud_demo, run_demo
-from pta.measure.demo.curve import first_shown, ticks
-from pta.measure.demo.pictures import nearest
+from pta.measure.demo.exhibit import nearest
+from pta.measure.demo.report import first_shown, ticks
 from pta.measure.demo.result import chance_of_split
 from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
 
@@ -197,7 +197,7 @@ def test_the_report_says_the_true_numbers_whether_they_are_gains_or_losses(resul
 
 
 def test_the_report_names_the_call_that_gives_it_again(result, page):
-    assert "run_demo(&quot;blur&quot;, severity=3, seed=5, limit=250)" in page
+    assert "run_demo(&#34;blur&#34;, severity=3, seed=5, limit=250)" in page
     assert replace(result, limit=None).call == "pta demo --shift blur --severity 3 --seed 5"
 
 

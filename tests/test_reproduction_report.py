@@ -2,9 +2,10 @@
 
 import re
 from dataclasses import replace
-from html import escape, unescape
+from html import unescape
 
 import pytest
+from markupsafe import escape
 from pages import FAULTS, PHONE, Balance, assert_loads_nothing, looking, needs_browser
 from tables import HOSTILE, offline_table, one_column, over_x, paper_table, wide_table
 
@@ -29,7 +30,7 @@ def alone(table):
 
 def rows_of(table):
     """The texts of the cells of every row of the report of a table; a slash stands before what is small."""
-    page = alone(table)
+    page = alone(table).replace("\n", "")
     rows = [re.findall(r"<t[dh].*?>(.*?)</t[dh]>", row) for row in re.findall(r"<tr.*?</tr>", page)]
     return [[unescape(re.sub("<[^>]+>", "", cell.replace("<small>", " / "))) for cell in row] for row in rows]
 

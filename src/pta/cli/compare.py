@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from pta.cli.fitting_table import print_table
+from pta.cli.fitting_table import print_table, right
 from pta.cli.messages import say
 from pta.cli.method_choice import parse_setting
 from pta.cli.output import plain, print_lines, progress, require_place, write_json
@@ -65,10 +65,13 @@ def _choice(side: str, given: str | None) -> Choice | None:
 
 
 def _show(done: Sequence[Comparison], level: float) -> None:
-    table = Table("dataset", "A", "B", title="accuracy in %, on the samples both results share", title_justify="left")
-    for heading in ("difference", f"{100 * level:g} %", "fixed", "broken"):
-        table.add_column(heading, justify="right")
-    table.add_column("verdict")
+    table = Table(
+        *("dataset", "A", "B"),
+        *right("difference", f"{100 * level:g} %", "fixed", "broken"),
+        "verdict",
+        title="accuracy in %, on the samples both results share",
+        title_justify="left",
+    )
     for one in done:
         low, high = one.interval
         table.add_row(

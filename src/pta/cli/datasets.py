@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pta.cli.fitting_table import print_table
+from pta.cli.fitting_table import print_table, right
 from pta.cli.output import print_lines, progress, require_place, write_json
 from pta.data.catalogue import catalogue
 from pta.data.check import Report
@@ -32,6 +32,7 @@ def list_datasets(
             write_json(json, records)
 
 
+@datasets.command()
 def check(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A dataset, e.g. dtd, imagenet_a or imagenet_c/fog/5.")],
     data: Annotated[Path, typer.Option(help="The folder that holds the datasets.")],
@@ -48,9 +49,6 @@ def check(
         raise typer.Exit(1)
 
 
-datasets.command()(check)
-
-
 def _show(report: Report) -> None:
     samples = f"{report.images:,}" + ("" if report.expected_images is None else f" of {report.expected_images:,}")
     print_lines(
@@ -65,11 +63,7 @@ def _show(report: Report) -> None:
 
 
 def _table(records: list[dict[str, Any]]) -> Table:
-    table = Table("id", "what it is")
-    table.add_column("classes", justify="right")
-    table.add_column("samples", justify="right")
-    table.add_column("folder in --data")
-    table.add_column("templates")
+    table = Table("id", "what it is", *right("classes", "samples"), "folder in --data", "templates")
     for record in records:
         samples = record["images"]
         many = (

@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -14,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pta.cli.fitting_table import print_table
+from pta.cli.fitting_table import print_table, right
 from pta.cli.output import print_lines, progress, require_place, tables, write_json
 from pta.data.point_shapes import SHAPE_SOURCES
 from pta.data.shifts.images import SHIFTS
@@ -22,7 +23,7 @@ from pta.door.files import write_atomically
 from pta.door.points.corrupted_sizes import CORRUPTIONS
 from pta.errors import InvalidParameter
 from pta.measure.demo import DemoResult, render_report, run_cloud_demo, run_demo
-from pta.measure.demo.curve import first_shown
+from pta.measure.demo.report import first_shown
 from pta.measure.demo.result import Curve
 
 _SECONDS = 3.5  # for the animation; the measurement itself takes a fraction of that
@@ -75,8 +76,12 @@ def demo(
     if console.is_interactive:
         _replay(console, result)
     print_table(_table(result))
+    (low, high), orders, mean = result.gain_interval, len(result.all_gains), fmean(result.all_gains)
     print_lines(
-        *(_speed(result), _highlights(result), f"{result.verdict} {result.caveat}".strip(), _over_orders(result)),
+        _speed(result),
+        _highlights(result),
+        f"{result.verdict} {result.caveat}".strip(),
+        f"Over {orders} orders of the stream the mean gain is {mean:+.2f} points (95 %: {low:+.2f} to {high:+.2f}).",
         f"Report: {report}",
     )
 
@@ -115,9 +120,8 @@ def _spark(curve: Curve, low: float, high: float) -> str:
 def _table(result: DemoResult) -> Table:
     things = result.exhibit.things
     title = f"{len(result):,} {things}, {result.shift}, severity {result.severity}, seed {result.seed}"
-    table = Table("method", title=title, title_justify="left")
-    for heading in ("accuracy", "gain over zero-shot", "µs per sample"):
-        table.add_column(heading, justify="right")
+    headings = right("accuracy", "gain over zero-shot", "µs per sample")
+    table = Table("method", *headings, title=title, title_justify="left")
     for name, run, accuracy in result.runs:
         gain = "" if run is result.zero_shot else f"{accuracy - result.before:+.2f}"
         table.add_row(name, f"{accuracy:.2f} %", gain, _microseconds(result.microseconds(run)))
@@ -134,19 +138,9 @@ def _microseconds(value: float) -> str:
 
 
 def _speed(result: DemoResult) -> str:
-    encoder, thing = _microseconds(result.encoder_microseconds), result.exhibit.thing
-    orders = len(result.all_gains)
     return (
-        f"The encoder takes {encoder} µs per {thing} before any method. Times are those of batches, for zero-shot and "
-        f"PTA the median over {orders} orders."
-    )
-
-
-def _over_orders(result: DemoResult) -> str:
-    gains, (low, high) = result.all_gains, result.gain_interval
-    mean = sum(gains) / len(gains)
-    return (
-        f"Over {len(gains)} orders of the stream the mean gain is {mean:+.2f} points (95 %: {low:+.2f} to {high:+.2f})."
+        f"The encoder takes {_microseconds(result.encoder_microseconds)} µs per {result.exhibit.thing} before any "
+        f"method. Times are those of batches, for zero-shot and PTA the median over {len(result.all_gains)} orders."
     )
 
 

@@ -11,7 +11,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from pta.cli import options
-from pta.cli.fitting_table import print_table
+from pta.cli.fitting_table import print_table, right
 from pta.cli.messages import say
 from pta.cli.method_choice import MethodChoice, Methods, around
 from pta.cli.options import open_features
@@ -138,9 +138,11 @@ def _folder(predictions: Path, dataset: str, datasets: int) -> Path:
 
 
 def _table(work: Sequence[tuple[FeatureFile, Methods]], seeds: int, done: Sequence[Evaluation]) -> Table:
-    table = Table("dataset", "method", title=f"accuracy in %, mean ± standard deviation over {seeds} seed(s)")
-    for heading in ("accuracy", "gain over zero-shot", "worst class", "calibration error", "samples/s", "state"):
-        table.add_column(heading, justify="right")
+    table = Table(
+        *("dataset", "method"),
+        *right("accuracy", "gain over zero-shot", "worst class", "calibration error", "samples/s", "state"),
+        title=f"accuracy in %, mean ± standard deviation over {seeds} seed(s)",
+    )
     for data, methods in work:
         for method in methods:
             own = [e.record() for e in done if e.data is data and e.run.method == method]

@@ -34,6 +34,11 @@ def print_table(table: Table, keys: int = 1) -> None:
         console.print(_part(table, chosen, widths, "" if number else table.title))
 
 
+def right(*headings: str) -> list[Column]:
+    """Columns of numbers."""
+    return [Column(heading, justify="right") for heading in headings]
+
+
 def blocks(widths: Sequence[int], room: int) -> Iterator[list[int]]:
     """Groups of columns that fit side by side.
 

@@ -9,15 +9,14 @@ import typer
 from rich.table import Table as Screen
 
 from pta.cli import options
-from pta.cli.fitting_table import print_table
+from pta.cli.fitting_table import print_table, right
 from pta.cli.messages import say
 from pta.cli.options import open_features
 from pta.cli.output import plain, print_lines, progress, require_folder_place, require_place, tables, write_json
 from pta.core.modality import IMAGES
 from pta.door.plain_files import make_folder
 from pta.errors import InvalidParameter
-from pta.measure.report.files import FORMATS, parse_formats, write_results
-from pta.measure.report.formats import to_json
+from pta.measure.report.formats import FORMATS, parse_formats, to_json, write_results
 from pta.measure.reproduce.declaration import list_experiments, load_experiments
 from pta.measure.reproduce.fill import reproduce as reproduce_plans
 from pta.measure.reproduce.library import Library
@@ -148,9 +147,7 @@ def show(table: Table) -> None:
     console.print(
         f"[bold]{plain(table.title)}[/bold] ({plain(table.experiment.unit)})", highlight=False, soft_wrap=True
     )
-    screen = Screen("")
-    for heading in table.headings:
-        screen.add_column(plain(heading), justify="right")
+    screen = Screen("", *right(*map(plain, table.headings)))
     for section, line in table.sections:
         if section is not None:
             screen.add_section()

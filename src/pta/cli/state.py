@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from pta.cli import options
 from pta.cli.before_loading import ClassTexts, NamedModel
-from pta.cli.fitting_table import print_table
+from pta.cli.fitting_table import print_table, right
 from pta.cli.messages import say
 from pta.cli.output import plain, print_lines, require_place, write_json
 from pta.data.features import load_features
@@ -55,9 +55,24 @@ def show(
     require_place(json)
     read_stream(file)  # refuses what is not a state, before a model is loaded
     adapter = load_adapter(file, model=None if model is None else NamedModel(model).encoder)
-    rows = class_table(adapter)
-    if write_json(json, _record(adapter, rows)):
-        _print(adapter, rows)
+    rows, classifier = class_table(adapter), adapter.classifier
+    record = {
+        "method": adapter.name,
+        "parameters": dict(adapter.parameters),
+        "position": adapter.position,
+        "bytes": adapter.state_bytes,
+        **{name: getattr(classifier, name) for name in ("dim", "scale", "bias")},
+        "classes": [row._asdict() for row in rows],
+    }
+    if write_json(json, record):
+        learned = sum(row.learned for row in rows)
+        parameters = ", ".join(f"{name}={value}" for name, value in adapter.parameters.items())
+        print_lines(
+            f"{adapter.name}: {adapter.position:,} samples, {learned:,} of {len(rows):,} classes updated",
+            f"anchors of {classifier.dim} dimensions, scale {classifier.scale:g}, bias {classifier.bias:g}; "
+            f"{parameters}",
+        )
+        print_table(state_table(adapter, rows))
 
 
 @state.command("merge")
@@ -144,39 +159,11 @@ def export(
             save_tensors(out, tensors, about | {"scale": classifier.scale, "bias": classifier.bias})
 
 
-def _record(adapter: Adapter, rows: Sequence[ClassRow]) -> dict[str, Any]:
-    classifier = adapter.classifier
-    return {
-        "method": adapter.name,
-        "parameters": dict(adapter.parameters),
-        "position": adapter.position,
-        "bytes": adapter.state_bytes,
-        "dim": classifier.dim,
-        "scale": classifier.scale,
-        "bias": classifier.bias,
-        "classes": [row._asdict() for row in rows],
-    }
-
-
-def _print(adapter: Adapter, rows: Sequence[ClassRow]) -> None:
-    learned, classifier = sum(row.learned for row in rows), adapter.classifier
-    parameters = ", ".join(f"{name}={value}" for name, value in adapter.parameters.items())
-    print_lines(
-        f"{adapter.name}: {adapter.position:,} samples, {learned:,} of {len(rows):,} classes updated",
-        f"anchors of {classifier.dim} dimensions, scale {classifier.scale:g}, bias {classifier.bias:g}; {parameters}",
-    )
-    print_table(state_table(adapter, rows))
-
-
 def state_table(adapter: Adapter, rows: Sequence[ClassRow]) -> Table:
     """A table with the columns that the method has numbers for."""
-    table = Table()
-    table.add_column("class", overflow="fold")
-    table.add_column("learned")
-    if adapter.counts_in:
-        table.add_column("samples", justify="right")
-    if adapter.prototypes_in:
-        table.add_column("cosine with text", justify="right")
+    measured = {"samples": adapter.counts_in, "cosine with text": adapter.prototypes_in}
+    headings = right(*(name for name, is_known in measured.items() if is_known))
+    table = Table(Column("class", overflow="fold"), "learned", *headings)
     for row in rows:
         cells = [plain(row.name), "yes" if row.learned else "no"]
         if adapter.counts_in:

@@ -10,14 +10,14 @@ import typer
 from rich.table import Table
 
 from pta.cli import options
-from pta.cli.fitting_table import print_table
+from pta.cli.fitting_table import print_table, right
 from pta.cli.method_choice import parse_setting
 from pta.cli.options import open_features
 from pta.cli.output import on_batch, plain, print_lines, progress, require_folder_place, require_place, write_json
 from pta.door.files import write_atomically
 from pta.errors import InvalidParameter
 from pta.measure.contenders import as_given
-from pta.measure.report.sweep_figure import draw, require_figure
+from pta.measure.report.figures import draw_sweep, require_figure
 from pta.measure.result_store import ResultStore
 from pta.measure.stream import Stream
 from pta.measure.sweep import Grid, Point, Swept, sweep_csv
@@ -79,7 +79,7 @@ def sweep(
     if csv is not None:
         write_atomically(csv, sweep_csv(grid, swept).encode())
     if plot is not None:
-        draw(plot, grid, swept)
+        draw_sweep(plot, grid, swept)
     if write_json(json, [record for points in swept.values() for point in points for record in point.records]):
         _show(grid, swept)
 
@@ -125,12 +125,16 @@ def _show(grid: Grid, swept: Swept) -> None:
             f"{dataset}: accuracy of {grid.method} in %, mean over {len(points[0].records)} seed(s), and gain over "
             f"zero-shot ({points[0].zero_shot:.2f})"
         )
-        table = Table()
         cells = [_cell(point, highest) for point in points]
-        if len(grid.values) == 2 and len(list(grid.values.values())[1]) <= _WIDEST:
-            _fill_matrix(table, grid, cells)
+        if len(grid.values) == 2 and len(list(grid.values.values())[1]) <= _WIDEST:  # a matrix
+            (down, rows), (across, columns) = grid.values.items()
+            table = Table(f"{down} ╲ {across}", *right(*(plain(as_given(value)) for value in columns)))
+            for at, value in enumerate(rows):
+                table.add_row(plain(as_given(value)), *cells[at * len(columns) : (at + 1) * len(columns)])
         else:
-            _fill_rows(table, grid, points, cells)
+            table = Table(*grid.values, *right("accuracy (gain)"))
+            for point, cell in zip(points, cells, strict=True):
+                table.add_row(*(plain(as_given(value)) for value in point.setting.values()), cell)
         print_table(table)
     print_lines(_WARNING)
 
@@ -139,21 +143,3 @@ def _cell(point: Point, highest: float) -> str:
     deviation = "" if point.deviation is None else f" ± {point.deviation:.2f}"
     mark = "* " if isclose(point.accuracy, highest) else ""
     return f"{mark}{point.accuracy:.2f}{deviation} ({point.gain:+.2f})"
-
-
-def _fill_matrix(table: Table, grid: Grid, cells: Sequence[str]) -> None:
-    down, across = grid.values
-    table.add_column(f"{down} ╲ {across}")
-    for value in grid.values[across]:
-        table.add_column(plain(as_given(value)), justify="right")
-    width = len(grid.values[across])
-    for at, value in enumerate(grid.values[down]):
-        table.add_row(plain(as_given(value)), *cells[at * width : (at + 1) * width])
-
-
-def _fill_rows(table: Table, grid: Grid, points: Sequence[Point], cells: Sequence[str]) -> None:
-    for name in grid.values:
-        table.add_column(name)
-    table.add_column("accuracy (gain)", justify="right")
-    for point, cell in zip(points, cells, strict=True):
-        table.add_row(*(plain(as_given(value)) for value in point.setting.values()), cell)

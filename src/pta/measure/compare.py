@@ -117,9 +117,7 @@ class Comparison:
         sides = {
             key: {
                 "label": label,
-                "method": one.method,
-                "params": one.params,
-                "stream": one.stream,
+                **{name: getattr(one, name) for name in ("method", "params", "stream")},
                 "accuracy": accuracy,
             }
             for key, one, label, accuracy in zip("ab", (self.a, self.b), self.labels, self.accuracies, strict=True)
@@ -156,15 +154,17 @@ def compare(a: Contender, b: Contender, resampling: Resampling | None = None) ->
             f"{a.dataset} has other labels in A than in B, or in another order; samples are paired by their number, so "
             "both files must come from the same list of samples"
         )
-    resampling = resampling or Resampling()
-    orders, note = _orders(a, b)
-    times, right_a, right_b = (np.zeros(a.samples, np.int64) for _ in range(3))
-    fixed = broken = 0
-    for one, other in orders:
-        seen = a.seen[one] & b.seen[other]
-        before, after = a.right[one] & seen, b.right[other] & seen
-        times, right_a, right_b = times + seen, right_a + before, right_b + after
-        fixed, broken = fixed + int((after & ~before).sum()), broken + int((before & ~after).sum())
+    resampling, note = resampling or Resampling(), ""
+    shared = a.right.keys() & b.right
+    orders = [(seed, seed) for seed in a.right if seed in shared] or list(product(a.right, b.right))
+    if not shared:
+        note = "no seed is in both: every order of A with every order of B"
+    elif a.right.keys() != b.right.keys():
+        note = f"only seeds that both have: {', '.join(str(seed) for seed, _ in orders)}"
+    seen = np.array([a.seen[one] & b.seen[other] for one, other in orders])
+    before = np.array([a.right[one] for one, _ in orders]) & seen
+    after = np.array([b.right[other] for _, other in orders]) & seen
+    times, right_a, right_b = seen.sum(axis=0), before.sum(axis=0), after.sum(axis=0)
     both = times > 0
     if not both.any():
         raise InvalidSamples(f"{a.dataset}: A and B have no sample in common")
@@ -177,17 +177,8 @@ def compare(a: Contender, b: Contender, resampling: Resampling | None = None) ->
         difference=100 * _mean(differences),
         interval=(100 * low, 100 * high),
         standard_error=100 * float(differences.std()) / math.sqrt(both.sum()),
-        fixed=fixed / len(orders),
-        broken=broken / len(orders),
+        fixed=int((after & ~before).sum()) / len(orders),
+        broken=int((before & ~after).sum()) / len(orders),
         resampling=resampling,
         note=note,
     )
-
-
-def _orders(a: Contender, b: Contender) -> tuple[list[tuple[int, int]], str]:
-    """Which seeds of A and B are compared, and what to say about it."""
-    shared = [seed for seed in a.right if seed in b.right]
-    if not shared:
-        return list(product(a.right, b.right)), "no seed is in both: every order of A with every order of B"
-    note = f"only seeds that both have: {', '.join(map(str, shared))}" if a.right.keys() != b.right.keys() else ""
-    return [(seed, seed) for seed in shared], note

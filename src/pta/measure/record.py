@@ -66,6 +66,8 @@ class Evaluation:
         by_class = metrics.class_accuracies(right, labels, len(names))
         worst, name = min((value, name) for name, value in zip(names, by_class, strict=True) if value is not None)
         fixed, broken = metrics.changes(right, before)
+        seen, right_by_sample = np.zeros((2, len(self.data.samples)), np.bool_)
+        seen[self.run.order], right_by_sample[self.run.order] = True, right
         at = np.unique(np.linspace(min(metrics.COLD_START, len(right)), len(right), _POINTS).round().astype(int)) - 1
         return {
             "calibration_error": metrics.calibration_error(self.run.confidences, right),
@@ -83,15 +85,9 @@ class Evaluation:
             },
             "samples": len(self.data.samples),
             "labels": self.data.labels_digest,
-            "seen": write_bits(self._by_sample(np.ones_like(right))),
-            "right": write_bits(self._by_sample(right)),
+            "seen": write_bits(seen),
+            "right": write_bits(right_by_sample),
         }
-
-    def _by_sample(self, at_position: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """What holds at positions of the stream, for each sample of the dataset in its own order."""
-        values = np.zeros(len(self.data.samples), np.bool_)
-        values[self.run.order] = at_position
-        return values
 
     def write_predictions(self, folder: Path) -> None:
         """Write METHOD-SEED.csv: what a sample is and what the method says at each position; empty where unknown."""

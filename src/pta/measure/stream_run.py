@@ -68,7 +68,7 @@ def run_stream(
         on_batch: called with the predictions of each batch.
     """
     order = order[: kept(len(order), batch, drop_last=drop_last)]
-    predictions, confidences, raw_confidences, seconds = [], [], [], 0.0
+    answers, seconds = [], 0.0
     if preview is not None:
         begun = time.perf_counter()
         adapter.preview(samples[torch.from_numpy(preview)])
@@ -81,15 +81,15 @@ def run_stream(
         logits = adapter.predict(part) if lookahead else logits
         predicted = logits.argmax(dim=1).cpu()  # when a GPU is done, too
         seconds += time.perf_counter() - begun
-        predictions.append(predicted.numpy())
-        confidences.append(_confidences(adapter, logits, raw=False))
-        raw_confidences.append(_confidences(adapter, logits, raw=True))
+        confidences = (_confidences(adapter, logits, raw=raw) for raw in (False, True))
+        answers.append((predicted.numpy(), *confidences))
         if on_batch:
-            on_batch(predictions[-1])
-    answered = (np.concatenate(predictions), np.concatenate(confidences), np.concatenate(raw_confidences))
+            on_batch(answers[-1][0])
+    predictions, sure, raw_sure = map(np.concatenate, zip(*answers, strict=True))
     known = None if labels is None else labels[order]
     return StreamRun(
-        adapter.name, adapter.parameters, order, *answered, known, seconds, adapter.state_bytes, adapter.remarks()
+        *(adapter.name, adapter.parameters, order, predictions, sure, raw_sure),
+        *(known, seconds, adapter.state_bytes, adapter.remarks()),
     )
 
 

@@ -1,178 +1,63 @@
 """The report of a demonstration: one HTML file that needs nothing else and says the same for the same result."""
 
-from html import escape
+import json
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from torch import Tensor
 
 from pta import __version__
-from pta.measure import metrics
-from pta.measure.demo.curve import draw_curve, first_shown
-from pta.measure.demo.pictures import nearest, spread
-from pta.measure.demo.result import DemoResult, PartScore, chance_of_split
-from pta.measure.report.page import facts, fill, mood, packaged_text, page, tiles
-from pta.measure.stream_run import StreamRun
-from pta.measure.texts import signed, with_minus
+from pta.measure.demo.exhibit import nearest, spread
+from pta.measure.demo.result import Curve, DemoResult, chance_of_split
+from pta.measure.metrics import calibration_error
+from pta.measure.report.page import render
 
 _NEAREST = 8  # pictures for a prototype
 _CHANGES = 12  # pictures of each kind of change
-_UNIT = "\N{NO-BREAK SPACE}%"
-_SERIES = {"zero-shot": "zero-shot", "PTA": "pta"}  # methods that have a colour of their own
+_BEGIN = 50  # of fewer samples an accuracy is mostly noise
+_POINTS = 400  # more than a screen can tell apart
+_SIDE = 1000  # of the drawing's own coordinates, stretched to whatever room there is
 
 
 def render_report(result: DemoResult) -> str:
-    """The whole page: the values of a result in the template `demo-report.html`."""
-    fixed, broken = result.fixed, result.broken
-    luck = chance_of_split(len(fixed), len(broken))
-    values = {
-        "title": escape(result.exhibit.title),
-        "thing": result.exhibit.thing,
-        "things": result.exhibit.things,
-        "quarters": "\n".join(map(_part_row, result.quarters)),
-        "calibration": "".join(map(_calibration_row, result.runs[:2])),
-        "others": _others(result),
-        "orders": len(result.all_gains),
-        "mean_gain": _points(sum(result.all_gains) / len(result.all_gains)),
-        "least_gain": _points(min(result.all_gains)),
-        "most_gain": _points(max(result.all_gains)),
-        "interval": " to ".join(map(_points, result.gain_interval)),
-        "shift": escape(_shift_words(result)),
-        "verdict": escape(result.verdict).replace(" %", _UNIT),
-        "caveat": f'<p class="caveat">{escape(result.caveat)}</p>' if result.caveat else "",
-        "tiles": tiles(
-            (_percent(result.before), "accuracy of zero-shot"),
-            (_percent(result.after), "accuracy of PTA"),
-            (f'<span class="{mood(result.gain)}">{_points(result.gain)}</span>', "points of difference"),
-            (f"{len(fixed)} / {len(broken)}", "fixed / broken predictions"),
-        ),
-        "first_images": _first_images(result),
-        "curve_begin": first_shown(len(result)),
-        "before": _percent(result.before),
-        "after": _percent(result.after),
-        "count": f"{len(result):,}",
-        "gain": _points(result.gain),
-        "curve": draw_curve(*result.online_accuracies, result.exhibit.things),
-        "classes": "\n".join(map(_part_row, sorted(result.classes, key=lambda score: -score.gain))),
-        **_prototypes(result),
-        "fixed": len(fixed),
-        "broken": len(broken),
-        "p_value": "p &lt; 0.001" if luck < 0.001 else f"p = {luck:.3f}",
-        "most_changes": _CHANGES,
-        "fixed_images": _gallery(result, fixed),
-        "broken_images": _gallery(result, broken),
-        "provenance": _provenance(result),
-    }
-    body = fill("demo-report.html", **values).rstrip()
-    title = f"PTA demonstration: {_shift_words(result)}"
-    return page(title, body, kind="demo", script=packaged_text("demo-report.js"))
-
-
-def _first_images(result: DemoResult) -> str:
-    """The first sample of each class in the stream, as it was and shifted."""
-    figures = []
-    for c, name in enumerate(result.data.classifier.class_names):
-        own = result.pta.order[result.labels[result.pta.order] == c]
-        if len(own):
-            before = result.exhibit.shown(result.originals[own[0]], f"{name}, as it was", "")
-            after = result.exhibit.shown(result.shifted[own[0]], f"{name}, shifted", "")
-            figures.append(f"<figure>{before}{after}<figcaption>{escape(name)}</figcaption></figure>")
-    return "".join(figures)
-
-
-def _others(result: DemoResult) -> str:
-    """All methods, the most accurate first."""
-    ranked = sorted(result.runs, key=lambda run: -run[2])
-    return "\n".join(
-        f'<tr class="{_SERIES.get(name, "")}"><td>{escape(name)}</td><td>{_percent(accuracy)}</td>'
-        f'<td class="{mood(accuracy - result.before)}">{_points(accuracy - result.before)}</td>'
-        f"<td>{_points(accuracy - result.after)}</td></tr>"
-        for name, _, accuracy in ranked
-    )
-
-
-def _calibration_row(run: tuple[str, StreamRun, float]) -> str:
-    name, found, accuracy = run
-    right = found.predictions == found.labels
-    values = (accuracy, 100 * float(found.confidences.mean()))
-    return (
-        f'<tr class="{_SERIES[name]}"><td>{name}</td>{"".join(f"<td>{_percent(value, 1)}</td>" for value in values)}'
-        f"<td>{metrics.calibration_error(found.confidences, right):.1f}</td>"
-        f"<td>{metrics.calibration_error(found.raw_confidences, right):.1f}</td></tr>"
-    )
-
-
-def _part_row(score: PartScore) -> str:
-    left, right = sorted((score.zero_shot, score.pta))
-    return (
-        f'<tr><td>{escape(score.name)} <span class="soft small">({score.count})</span></td>'
-        f'<td class="way"><span class="track{" down" if score.gain < 0 else ""}">'
-        f'<i class="span" style="left:{left:.2f}%;width:{right - left:.2f}%"></i>'
-        f'<i class="from" style="left:{score.zero_shot:.2f}%"></i>'
-        f'<i class="to" style="left:{score.pta:.2f}%"></i></span></td>'
-        f"<td>{_percent(score.zero_shot, 1)}</td><td>{_percent(score.pta, 1)}</td>"
-        f'<td class="{mood(score.gain, 1)}">{_points(score.gain, 1)}</td></tr>'
-    )
-
-
-def _prototypes(result: DemoResult) -> dict[str, object]:
-    """The samples nearest to the text and to the prototype of each class, and how many of them are right."""
-    features = result.data.samples.features
-    by_text = nearest(features, result.data.classifier.anchors, _NEAREST)
-    by_pta = nearest(features, result.learned.anchored, _NEAREST)
-    truth = np.arange(result.data.classifier.classes)[:, None]
-    text_right, pta_right = (int((result.labels[chosen] == truth).sum()) for chosen in (by_text, by_pta))
-    cards = "\n".join(
-        f'<div class="card"><h3>{escape(name)}</h3>{_row_of_nearest(result, c, by_text[c], "the text")}'
-        f"{_row_of_nearest(result, c, by_pta[c], 'the prototype')}</div>"
-        for c, name in enumerate(result.data.classifier.class_names)
-    )
-    counts = {"right_by_text": text_right, "right_by_prototype": pta_right, "shown": by_pta.size}
-    return {"prototypes": cards, "nearest": by_pta.shape[1], **counts}
-
-
-def _row_of_nearest(result: DemoResult, c: int, chosen: NDArray[np.int64], source: str) -> str:
+    """The whole page: a result in the template `demo-report.html`."""
+    order, labels = result.pta.order, result.labels
+    firsts = {int(labels[i]): i for i in reversed(order)}  # of each class in the stream
     names = result.data.classifier.class_names
-    others = sorted({names[result.labels[i]] for i in chosen if result.labels[i] != c})
-    right = sum(int(result.labels[i] == c) for i in chosen)
-    also = f"; also {', '.join(others)}" if others else ""
-    pictures = "".join(
-        result.exhibit.still(result.shifted[i], names[result.labels[i]], "" if result.labels[i] == c else "other")
-        for i in chosen
+    by_text = _nearest(result, result.data.classifier.anchors)
+    by_prototype = _nearest(result, result.learned.anchored)
+    return render(
+        "demo-report.html",
+        result=result,
+        shift=f"{result.shift.replace('_', ' ')}, severity {result.severity}",
+        first=[(names[c], result.originals[firsts[c]], result.shifted[firsts[c]]) for c in sorted(firsts)],
+        curve=draw_curve(*result.online_accuracies),
+        calibration_error=calibration_error,
+        by_text=by_text,
+        by_prototype=by_prototype,
+        right=[sum(not mark for row in rows for *_, mark in row) for rows in (by_text, by_prototype)],
+        luck=chance_of_split(len(result.fixed), len(result.broken)),
+        spread=spread,
+        most_changes=_CHANGES,
+        provenance=_provenance(result),
     )
-    return (
-        f"<p>nearest to <b>{escape(source)}</b>: {right} of {len(chosen)} right{escape(also)}</p>"
-        f'<div class="eight">{pictures}</div>'
-    )
 
 
-def _gallery(result: DemoResult, positions: NDArray[np.intp]) -> str:
-    if not len(positions):
-        return '<p class="soft">None.</p>'
-    figures = []
-    for position in spread(positions, _CHANGES):
-        i = result.pta.order[position]
-        names, truth = result.data.classifier.class_names, result.labels[i]
-        answers = "<br>".join(
-            f"{method}: {_answer(names[run.predictions[position]], run.predictions[position] == truth)}"
-            for method, run in (("zero-shot", result.zero_shot), ("PTA", result.pta))
-        )
-        name = names[truth]
-        figures.append(
-            f"<figure>{result.exhibit.shown(result.shifted[i], name, '')}"
-            f"<figcaption><b>{escape(name)}</b><br>{answers}</figcaption></figure>"
-        )
-    return f'<div class="changes">{"".join(figures)}</div>'
+def _nearest(result: DemoResult, vectors: Tensor) -> list[list[tuple[Any, str, str]]]:
+    """For each class the samples nearest to its vector, each with its class, and a mark if that is another one."""
+    names, labels = result.data.classifier.class_names, result.labels
+    chosen = nearest(result.data.samples.features, vectors, _NEAREST)
+    return [
+        [(result.shifted[i], names[labels[i]], "" if labels[i] == c else "other") for i in row]
+        for c, row in enumerate(chosen)
+    ]
 
 
-def _answer(name: str, right: bool) -> str:
-    return escape(name) if right else f'<span class="wrong">{escape(name)}</span>'
-
-
-def _provenance(result: DemoResult) -> str:
+def _provenance(result: DemoResult) -> dict[str, str]:
     parameters = ", ".join(f"{key} = {value}" for key, value in result.pta.parameters.items())
     exhibit = result.exhibit
     prompts = " · ".join(f"“{template.format('[class]')}”" for template in exhibit.templates)
-    told = {
+    return {
         "Shift": f"{result.shift}, severity {result.severity} {exhibit.severities}; synthetic",
         exhibit.things.capitalize(): exhibit.origin.format(f"{len(result):,}"),
         "Model": exhibit.model,
@@ -184,16 +69,42 @@ def _provenance(result: DemoResult) -> str:
         "Software": f"pta {__version__}",
         "To reproduce": result.call,
     }
-    return facts(told)
 
 
-def _shift_words(result: DemoResult) -> str:
-    return f"{result.shift.replace('_', ' ')}, severity {result.severity}"
+def first_shown(count: int) -> int:
+    """After how many samples the curve begins."""
+    return min(_BEGIN, (count + 1) // 2)
 
 
-def _percent(value: float, digits: int = 2) -> str:
-    return f"{value:.{digits}f}{_UNIT}"
+def draw_curve(zero_shot: Curve, pta: Curve) -> dict[str, Any]:
+    """Both accuracies over the stream (in percent, one per sample) as places in the drawing."""
+    count = len(pta)
+    at = np.unique(np.linspace(first_shown(count), count, _POINTS).round().astype(int))
+    lines = {"zeroShot": zero_shot[at - 1], "pta": pta[at - 1]}
+    both = np.concatenate(list(lines.values()))
+    levels = ticks(float(both.min()), float(both.max()), 5)
+    low, high, begin = levels[0], levels[-1], int(at[0])
+    across = _SIDE * (at - begin) / max(1, count - begin)
+    drawn = [zip(across, _SIDE * (high - line) / (high - low), strict=True) for line in lines.values()]
+    marks = [begin, *(tick for tick in ticks(0, count, 4) if begin + 0.1 * count < tick <= count)]
+    values = {"at": at.tolist()} | {name: [round(value, 2) for value in line.tolist()] for name, line in lines.items()}
+    return {
+        "begin": begin,
+        "values": json.dumps(values, separators=(",", ":")),
+        "paths": [" ".join(f"{x:.1f},{y:.1f}" for x, y in line) for line in drawn],
+        "levels": [(level, _SIDE * (high - level) / (high - low)) for level in levels],
+        "marks": [(mark, _SIDE * (mark - begin) / max(1, count - begin)) for mark in marks],
+    }
 
 
-def _points(points: float, digits: int = 2) -> str:
-    return with_minus(signed(points, digits))
+def ticks(low: float, high: float, most: int) -> list[float]:
+    """Round numbers that enclose low … high, in at most `most` + 1 steps.
+
+    >>> ticks(46.2, 57.9, 5)
+    [45.0, 50.0, 55.0, 60.0]
+    """
+    room = max(high - low, 1.0) / most  # a flat curve gets room, too
+    magnitude = 10.0 ** np.floor(np.log10(room))
+    step = float(next(magnitude * m for m in (1, 2, 5, 10) if magnitude * m >= room * 0.999))
+    first, last = int(np.floor(low / step)), int(np.ceil(high / step))
+    return [round(k * step, 6) for k in range(first, max(last, first + 1) + 1)]

@@ -82,10 +82,9 @@ class DemoResult:
         return metrics.accuracy(self.right[1])
 
     @property
-    def online_accuracies(self) -> tuple[Curve, Curve]:
+    def online_accuracies(self) -> list[Curve]:
         """The accuracies of zero-shot and of PTA up to each position of the stream, in percent."""
-        before, after = self.right
-        return metrics.online_accuracy(before), metrics.online_accuracy(after)
+        return [metrics.online_accuracy(right) for right in self.right]
 
     @property
     def gain(self) -> float:
@@ -100,12 +99,11 @@ class DemoResult:
     @cached_property
     def gain_interval(self) -> tuple[float, float]:
         """The 95 % interval of the mean gain over all orders, in points: a paired bootstrap over the samples."""
-        before, difference = np.empty(len(self)), np.zeros(len(self))
-        before[self.zero_shot.order] = self.right[0]
-        runs = self._orders_of(self.pta)
+        runs, difference = self._orders_of(self.pta), np.zeros(len(self))
         for run in runs:
             difference[run.order] += _right(run) / len(runs)
-        low, high = Resampling().interval(difference - before)
+        difference[self.zero_shot.order] -= self.right[0]
+        low, high = Resampling().interval(difference)
         return 100 * low, 100 * high
 
     def _orders_of(self, run: StreamRun) -> tuple[StreamRun, ...]:
@@ -142,12 +140,12 @@ class DemoResult:
     @property
     def quarters(self) -> list[PartScore]:
         """The score of every quarter of the stream; of four samples or more."""
-        parts = [part for part in np.array_split(np.arange(len(self)), 4) if len(part)]
         return [
             PartScore(
                 f"{part[0] + 1:,} to {part[-1] + 1:,}", len(part), *(metrics.accuracy(r[part]) for r in self.right)
             )
-            for part in parts
+            for part in np.array_split(np.arange(len(self)), 4)
+            if len(part)
         ]
 
     @cached_property

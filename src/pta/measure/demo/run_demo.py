@@ -19,11 +19,9 @@ from pta.data.point_shapes import corrupted, load_shapes
 from pta.data.prompts import build_classifier
 from pta.data.shifts.images import apply_shift
 from pta.door.points.corrupted_sizes import require_corruption
-from pta.measure.demo.exhibit import FASHION, Exhibit
-from pta.measure.demo.pictures import still_cloud, turning_cloud
+from pta.measure.demo.exhibit import FASHION, Exhibit, still_cloud, turning_cloud
 from pta.measure.demo.result import DemoResult
 from pta.measure.evaluate import evaluate
-from pta.measure.stream_run import StreamRun
 from pta.models import EmbeddedEncoder
 from pta.models.packaged.embedded_points import POINT_TEMPLATES, EmbeddedPointsEncoder
 
@@ -79,15 +77,13 @@ def run_demo(
     originals = test.images[:limit]
     images = apply_shift(originals, shift, severity, seed)
     encoder = EmbeddedEncoder.load()
-
-    def encode(batch: Any) -> tuple[Tensor]:
-        return (encoder.encode(encoder.preprocess(batch)),)
-
-    samples, speed = _encode_all(images, encode, FASHION.batch, on_encoded)
-    classifier, labels = build_classifier(encoder, test.class_names, FASHION.templates), test.labels[:limit]
-    data = FeatureFile(f"fashion/{shift}/{severity}", samples, classifier, labels.astype(np.int64))
-    given, runs = (shift, int(severity), int(seed), limit), _run_methods(data, int(seed), FASHION)
-    return DemoResult(*given, originals, images, data, encoder.fingerprint, speed, *runs, FASHION)
+    return _demonstrate(
+        *(FASHION, shift, severity, seed, limit, originals, images, encoder, on_encoded),
+        encode=lambda batch: (encoder.encode(encoder.preprocess(batch)),),
+        name=f"fashion/{shift}/{severity}",
+        class_names=test.class_names,
+        labels=test.labels[:limit].astype(np.int64),
+    )
 
 
 @on_one_thread()
@@ -110,21 +106,8 @@ def run_cloud_demo(
     test = load_shapes(source)
     if limit is not None:
         require_count("limit", limit, 1, len(test))
-    originals, encoder, exhibit = test.clouds[: limit or MOST_SHOWN], EmbeddedPointsEncoder.load(), _clouds_of(source)
-    clouds = corrupted(originals, (shift, severity), seed)
-
-    def encode(batch: Any) -> tuple[Tensor, ...]:
-        return encoder.encode_with_tokens(torch.stack([torch.from_numpy(cloud).float() for cloud in batch]))
-
-    samples, speed = _encode_all(clouds, encode, exhibit.batch, on_encoded)
-    classifier, labels = build_classifier(encoder, test.class_names, exhibit.templates), test.labels[: len(clouds)]
-    data = FeatureFile(f"point_shapes/{source}/{shift}/{severity}", samples, classifier, labels)
-    given, runs = (shift, int(severity), int(seed), limit), _run_methods(data, int(seed), exhibit)
-    return DemoResult(*given, originals, clouds, data, encoder.fingerprint, speed, *runs, exhibit)
-
-
-def _clouds_of(source: str) -> Exhibit:
-    return Exhibit(
+    originals, encoder = test.clouds[: limit or MOST_SHOWN], EmbeddedPointsEncoder.load()
+    exhibit = Exhibit(
         thing="cloud",
         title="Point clouds, labelled by a small ULIP-like model",
         command=f"pta demo --modality points --source {source}",
@@ -140,28 +123,51 @@ def _clouds_of(source: str) -> Exhibit:
         still=still_cloud,
         shown=turning_cloud,
     )
+    clouds = corrupted(originals, (shift, severity), seed)
+    return _demonstrate(
+        *(exhibit, shift, severity, seed, limit, originals, clouds, encoder, on_encoded),
+        encode=lambda batch: encoder.encode_with_tokens(torch.stack([torch.from_numpy(one).float() for one in batch])),
+        name=f"point_shapes/{source}/{shift}/{severity}",
+        class_names=test.class_names,
+        labels=test.labels[: len(clouds)],
+    )
 
 
-def _encode_all(
-    given: Sequence[Any] | NDArray[Any], encode: Callable[[Any], tuple[Tensor, ...]], size: int, on_encoded: OnEncoded
-) -> tuple[Samples, float]:
-    """Features, and patches if the encoder gives them, and the median of its microseconds per sample."""
+def _demonstrate(
+    exhibit: Exhibit,
+    shift: str,
+    severity: int,
+    seed: int,
+    limit: int | None,
+    originals: Sequence[Any] | NDArray[Any],
+    shifted: Sequence[Any] | NDArray[Any],
+    encoder: EmbeddedEncoder | EmbeddedPointsEncoder,
+    on_encoded: OnEncoded,
+    *,
+    encode: Callable[[Any], tuple[Tensor, ...]],
+    name: str,
+    class_names: Sequence[str],
+    labels: NDArray[np.int64],
+) -> DemoResult:
+    """Zero-shot, PTA and other methods in the same order, and the first two in four other orders.
+
+    `encode` gives the features of a batch, and patches if it has them.
+    """
     encoded, speeds = [], []
-    for start in range(0, len(given), size):
-        batch, begun = given[start : start + size], time.perf_counter()
+    for start in range(0, len(shifted), exhibit.batch):
+        batch, begun = shifted[start : start + exhibit.batch], time.perf_counter()
         encoded.append(encode(batch))
         speeds.append(1e6 * (time.perf_counter() - begun) / len(batch))
         if on_encoded:
-            on_encoded(start + len(batch), len(given))
+            on_encoded(start + len(batch), len(shifted))
     features, *patches = (torch.cat(own) for own in zip(*encoded, strict=True))
-    return Samples.of(features, patches=patches[0] if patches else None), median(speeds)
-
-
-def _run_methods(
-    data: FeatureFile, seed: int, exhibit: Exhibit
-) -> tuple[StreamRun, StreamRun, tuple[StreamRun, ...], tuple[StreamRun, ...]]:
-    """Zero-shot, PTA and other methods in the same order, and the first two in four other orders."""
+    samples = Samples.of(features, patches=patches[0] if patches else None)
+    data = FeatureFile(name, samples, build_classifier(encoder, class_names, exhibit.templates), labels)
     both, later = {"clip": {}, "pta": exhibit.parameters}, [(seed + number) % 2**63 for number in range(1, ORDERS)]
     methods = both | {name: {} for name in exhibit.others}
-    zero_shot, adapted, *rest = (one.run for one in evaluate(data, methods, [seed]))
-    return zero_shot, adapted, tuple(rest), tuple(one.run for one in evaluate(data, both, later))
+    zero_shot, adapted, *others = (one.run for one in evaluate(data, methods, [seed]))
+    reordered = tuple(one.run for one in evaluate(data, both, later))
+    return DemoResult(
+        *(shift, int(severity), int(seed), limit, originals, shifted, data, encoder.fingerprint, median(speeds)),
+        *(zero_shot, adapted, tuple(others), reordered, exhibit),
+    )

@@ -1,21 +1,29 @@
-"""A filled table as a drawing: inline SVG, the same for the same numbers, on light ground and on dark."""
+"""A filled table as a drawing: inline SVG, the same for the same numbers, on light ground and on dark.
+
+A sweep is drawn, too: accuracy against the first parameter, a line for each setting of the others.
+"""
 
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
+from numbers import Real
 from operator import attrgetter
+from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from pta.errors import MissingPackage, how_to_install
+from pta.door.files import write_atomically
+from pta.door.safe_text import printable
+from pta.errors import InvalidParameter, MissingPackage, how_to_install
+from pta.measure.contenders import as_given
 from pta.measure.record import Record
 from pta.measure.reproduce.declaration import Figure as Declared
 from pta.measure.reproduce.table import NOTHING, Cell, Line, Table
+from pta.measure.sweep import Grid, Point
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _INK = "#123456"  # stands for the reader's own text colour until the drawing is written
 _WIDTH = 5.0  # inches: at a phone's width, letters are then hardly smaller than around the drawing
@@ -40,6 +48,10 @@ _STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _INK),
 }
+_LOGARITHMIC = 30  # times the smallest value, from where a linear axis would crowd the small ones
+_SWEPT_WIDTH, _SWEPT_HEIGHT = 4.2, 3.4  # inches of a panel
+# equal results give equal files
+_NO_DATE: dict[str, dict[str, Any]] = {".svg": {"Date": None}, ".png": {}, ".pdf": {"CreationDate": None}}
 
 Look = dict[str, Any]
 
@@ -57,24 +69,36 @@ def draw(table: Table, *, across: int = 1) -> str:
 
     Ours is solid, the paper's dashed or hollow.
     """
-    declared = _declared(table)
     require_matplotlib()
     import matplotlib
     from matplotlib.figure import Figure
 
+    declared = table.experiment.figure
+    assert declared is not None
     columns = _columns(table, declared)
-    height = _EDGE + _BAR * len(_drawn(table)) if declared.kind == "bars" else _PANEL
-    beside = min(across, len(columns))
-    below = -(-len(columns) // beside)
+    is_bars, beside = declared.kind == "bars", min(across, len(columns))
+    height, below = _EDGE + _BAR * len(_drawn(table)) if is_bars else _PANEL, -(-len(columns) // beside)
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": f"{table.experiment.id}{across if across > 1 else ''}"}):
         figure = Figure(figsize=(_WIDTH * across, height * below), layout="constrained")
         panels = list(figure.subplots(below, beside, squeeze=False).flat)
+        entries: dict[str, Any] = {}  # of one legend for all panels
         for panel, column in zip(panels, columns, strict=False):
             panel.set_title(_seen(table.headings[column]), loc="left")
             KINDS[declared.kind](panel, table, column)
+            panel.set(xlabel=declared.y if is_bars else declared.x, ylabel="" if is_bars else declared.y)
+            panel.grid(axis="x" if is_bars else "y")
+            if not panel.lines and not is_bars:
+                reasons = dict.fromkeys(line.cells[column].missing or NOTHING for line in _drawn(table))
+                panel.text(0.5, 0.5, ", ".join(reasons), ha="center", va="center", transform=panel.transAxes)
+            for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+                entries.setdefault(label, handle)
         for panel in panels[len(columns) :]:
             panel.remove()
-        _explain(figure, panels[: len(columns)], across)
+        if entries:
+            longest = max(map(len, entries))
+            wide = (1 if longest > 22 else 2 if longest > 12 else 3) * across
+            figure.legend(entries.values(), entries, loc="outside upper left", ncols=wide, fontsize=9.5)
+            figure.set_figheight(figure.get_figheight() + _LEGEND * (1 + len(entries) // wide))
         drawn = io.StringIO()
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(drawn, format="svg", transparent=True, metadata=nothing)
@@ -134,8 +158,6 @@ def _bars(panel: "Axes", table: Table, column: int) -> None:
     panel.set_yticks([])
     panel.set_ylim(len(lines) - 0.5, -0.5)
     panel.set_xlim(0, 1.18 * max(ends) or 1)  # room for the numbers
-    panel.set_xlabel(_declared(table).y)
-    panel.grid(axis="x")
     panel.set_axisbelow(True)
 
 
@@ -157,52 +179,34 @@ def _curves(panel: "Axes", table: Table, column: int) -> None:
         if cell.paper is not None:
             hollow: Look = {"marker": "o", "mfc": "none", "mec": look["color"], "ls": "none", "clip_on": False}
             panel.plot([samples[-1]], [cell.paper], label=_paper_words(table), **hollow)
-    _name_axes(panel, table, column)
 
 
 def _lines(panel: "Axes", table: Table, column: int) -> None:
     """One point per row: a solid line for each series of ours, a dashed one with hollow marks for the paper's."""
-    series: dict[str, list[Line]] = {}
+    series: dict[str, list[tuple[float, Cell]]] = {}
     for line in _drawn(table):
-        if line.row.x is not None:
-            series.setdefault(line.row.series or line.row.section or line.row.method, []).append(line)
-    for at, (name, lines) in enumerate(series.items()):
+        cell, name, row = line.cells[column], line.row.name, line.row
+        if row.x is not None:
+            series.setdefault(row.series or row.section or row.method, []).append((row.x, cell))
+            continue
+        for level, label, dashes in ((cell.ours, name, "-"), (_paper(cell), f"{name}: {_paper_words(table)}", "--")):
+            if level is not None:  # to compare with
+                panel.axhline(level, color=_GREY, lw=1.3, ls=dashes, label=_seen(label))
+    for at, (name, cells) in enumerate(series.items()):
         look = _look(at) | {"ls": "-", "marker": _MARKS[at % len(_MARKS)], "ms": 5, "lw": 1.6}
         for whose, label, own in (
             (attrgetter("ours"), name, look),
             (_paper, f"{name}: {_paper_words(table)}", look | {"ls": "--", "mfc": "none"}),
         ):
-            found = [(line.row.x, whose(line.cells[column])) for line in lines]
-            points = sorted(((x, y) for x, y in found if x is not None and y is not None), key=lambda point: point[0])
+            points = sorted((x, y) for x, cell in cells if (y := whose(cell)) is not None)
             if points:
                 panel.plot(*zip(*points, strict=True), label=_seen(label), **own)
-    for line in (line for line in _drawn(table) if line.row.x is None):  # levels to compare with
-        cell, name = line.cells[column], line.row.name
-        for level, label, dashes in ((cell.ours, name, "-"), (_paper(cell), f"{name}: {_paper_words(table)}", "--")):
-            if level is not None:
-                panel.axhline(level, color=_GREY, lw=1.3, ls=dashes, label=_seen(label))
-    if _declared(table).log_x:
+    if table.experiment.figure and table.experiment.figure.log_x:
         panel.set_xscale("log")
-    places = sorted({line.row.x for lines in series.values() for line in lines if line.row.x is not None})
+    places = sorted({x for cells in series.values() for x, _ in cells})
     if len(places) <= 8:
         panel.set_xticks(places, [f"{place:g}" for place in places])
         panel.minorticks_off()
-    _name_axes(panel, table, column)
-
-
-def _name_axes(panel: "Axes", table: Table, column: int) -> None:
-    declared = _declared(table)
-    panel.set_xlabel(declared.x)
-    panel.set_ylabel(declared.y)
-    panel.grid(axis="y")
-    if not panel.lines:
-        reasons = dict.fromkeys(line.cells[column].missing or NOTHING for line in _drawn(table))
-        panel.text(0.5, 0.5, ", ".join(reasons), ha="center", va="center", transform=panel.transAxes)
-
-
-def _declared(table: Table) -> Declared:
-    assert table.experiment.figure is not None
-    return table.experiment.figure
 
 
 def _look(at: int) -> Look:
@@ -218,47 +222,87 @@ KINDS: dict[str, Callable[["Axes", Table, int], None]] = {"bars": _bars, "curves
 """What draws a column of a table into a panel, by the kind of figure."""
 
 
-def _explain(figure: "Figure", panels: Sequence["Axes"], across: int) -> None:
-    """One legend for all panels, above them."""
-    entries: dict[str, Any] = {}
-    for panel in panels:
-        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
-            entries.setdefault(label, handle)
-    if entries:
-        longest = max(map(len, entries))
-        beside = (1 if longest > 22 else 2 if longest > 12 else 3) * across
-        figure.legend(list(entries.values()), list(entries), loc="outside upper left", ncols=beside, fontsize=9.5)
-        figure.set_figheight(figure.get_figheight() + _LEGEND * (1 + len(entries) // beside))
-
-
 def _inline(svg: str, table: Table, columns: Sequence[int], across: int) -> str:
     """The drawing without what only a file of its own needs, and with words for those who do not see it."""
-    body = svg[svg.index("<svg") :]
-    body = re.sub(r"\s*<style .*?</style>", "", body, flags=re.DOTALL)  # would hold for the whole page
-    body = re.sub(r"font-family: [^;]*; ", "", body)  # the reader's own
-    body = re.sub(r'<g id="[^"]*">', "<g>", body)  # the same in every drawing, and nothing refers to them
-    body = re.sub(r"[ \t]+$", "", body, flags=re.MULTILINE).replace(_INK, "currentColor")
+    body = svg[svg.index("<svg") :].replace(_INK, "currentColor")
+    for needless in (
+        r"(?s)\s*<style .*?</style>",  # would hold for the whole page
+        r"font-family: [^;]*; ",  # the reader's own
+        r'(?<=<g) id="[^"]*"(?=>)',  # the same in every drawing, and nothing refers to them
+        r"(?m)[ \t]+$",
+    ):
+        body = re.sub(needless, "", body)
     name = re.sub(r"[^A-Za-z0-9-]", "-", table.experiment.id) + (f"-{across}" if across > 1 else "")
-    box = re.search(r'viewBox="[^"]*"', body)
-    assert box is not None
-    namespaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
-    spoken = f'role="img" aria-labelledby="{name}-title {name}-desc"'
-    usual = 'stroke-linejoin="round" font-family="system-ui, sans-serif"'
-    words = (
-        f'<title id="{name}-title">{escape(table.title)}</title>\n'
-        f'<desc id="{name}-desc">{escape(_words(table, columns))}</desc>'
-    )
-    return f"<svg {box[0]} {namespaces} {spoken} {usual}>\n{words}{body[body.index('>') + 1 :]}"
-
-
-def _words(table: Table, columns: Sequence[int]) -> str:
-    """The numbers of the drawing."""
+    box = re.findall(r'viewBox="[^"]*"', body)[0]
     said = []
     for column in columns:
-        rows = []
-        for line in _drawn(table):
-            cell = line.cells[column]
-            paper = cell.text(_paper(cell))
-            rows.append(f"{line.row.name} {cell.ours_text}" + (f" ({_paper_words(table)} {paper})" if paper else ""))
+        cells = [(line.row.name, line.cells[column]) for line in _drawn(table)]
+        rows = (
+            f"{row} {cell.ours_text}"
+            + (f" ({_paper_words(table)} {paper})" if (paper := cell.text(_paper(cell))) else "")
+            for row, cell in cells
+        )
         said.append(f"{table.headings[column]}: {'; '.join(rows)}.")
-    return " ".join(said)
+    return (
+        f'<svg {box} xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'role="img" aria-labelledby="{name}-title {name}-desc" '
+        'stroke-linejoin="round" font-family="system-ui, sans-serif">\n'
+        f'<title id="{name}-title">{escape(table.title)}</title>\n'
+        f'<desc id="{name}-desc">{escape(" ".join(said))}</desc>{body[body.index(">") + 1 :]}'
+    )
+
+
+def require_figure(path: Path) -> None:
+    """Refuse a figure that could not be drawn, before any work is done for it."""
+    if path.suffix not in _NO_DATE:
+        raise InvalidParameter(f"--plot {path}: a figure ends in {', '.join(_NO_DATE)}")
+    require_matplotlib()
+
+
+def draw_sweep(path: Path, grid: Grid, swept: Mapping[str, Sequence[Point]]) -> None:
+    """Write the figure: a panel for each dataset, zero-shot dashed."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context({"svg.hashsalt": "pta"}):
+        figure = Figure(figsize=(_SWEPT_WIDTH * len(swept), _SWEPT_HEIGHT), layout="constrained")
+        panels = figure.subplots(1, len(swept), squeeze=False)[0]
+        for panel, (dataset, points) in zip(panels, swept.items(), strict=True):
+            _draw_panel(panel, grid, points)
+            panel.set_title(printable(dataset), parse_math=False)
+        panels[0].set_ylabel("accuracy in %")
+        panels[-1].legend(fontsize="small")
+        content = io.BytesIO()
+        figure.savefig(content, format=path.suffix[1:], dpi=150, metadata=_NO_DATE[path.suffix])
+    write_atomically(path, content.getvalue())
+
+
+def _draw_panel(panel: "Axes", grid: Grid, points: Sequence[Point]) -> None:
+    first = next(iter(grid.values))
+    values = list(grid.values[first])
+    are_numbers = all(isinstance(value, Real) and not isinstance(value, bool) for value in values)
+    positions = {as_given(value): float(value) if are_numbers else float(at) for at, value in enumerate(values)}
+
+    def place(point: Point) -> float:
+        return positions[as_given(point.setting[first])]
+
+    lines: dict[str, list[Point]] = {}
+    for point in sorted(points, key=place):
+        others = [f"{name}={as_given(value)}" for name, value in point.setting.items() if name != first]
+        lines.setdefault(", ".join(others), []).append(point)
+    for label, line in lines.items():
+        panel.errorbar(
+            list(map(place, line)),
+            [point.accuracy for point in line],
+            yerr=[point.deviation or 0.0 for point in line],
+            marker="o",
+            markersize=4,
+            capsize=2,
+            label=label or grid.method,
+        )
+    panel.axhline(points[0].zero_shot, linestyle="--", color="0.4", label="zero-shot")
+    panel.set_xlabel(f"{grid.method}.{first}")
+    if not are_numbers:
+        panel.set_xticks(list(positions.values()), [as_given(value) for value in values])
+    elif min(values) > 0 and max(values) >= _LOGARITHMIC * min(values):
+        panel.set_xscale("log")

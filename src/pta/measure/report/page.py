@@ -1,43 +1,22 @@
-"""The common parts of HTML reports: a self-contained page and its elements."""
+"""HTML reports: one self-contained page each, filled from the templates in the package's data."""
 
-from collections.abc import Mapping
-from html import escape
-from importlib import resources
-from string import Template
+import re
+from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
-def page(title: str, body: str, *, kind: str, script: str = "") -> str:
-    """One HTML file; the browser is told to refuse even what it would ask for on its own.
-
-    The title is plain text. The kind chooses rules of the style: `demo` or `tables`. Without a script, none may run.
-    """
-    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-    policy += "; script-src 'unsafe-inline'" if script else ""
-    script = f"<script>\n{script}</script>\n" if script else ""
-    given = {"policy": policy, "kind": kind, "body": body, "script": script}
-    return fill("page.html", title=escape(title), style=packaged_text("page.css"), **given)
+from pta.measure.texts import signed, with_minus
 
 
-def fill(template: str, **values: object) -> str:
-    """A template of the package's data with its values (HTML); what they are is written out in the template."""
-    return Template(packaged_text(template)).substitute(values)
+def percent(value: float, digits: int = 2) -> str:
+    """A percentage."""
+    return f"{value:.{digits}f}\N{NO-BREAK SPACE}%"
 
 
-def packaged_text(name: str) -> str:
-    """A style, a script or a template of the package's data."""
-    return (resources.files("pta") / "assets" / name).read_text(encoding="utf-8")
-
-
-def tiles(*values: tuple[str, str]) -> str:
-    """A few large numbers (HTML), each with plain words below it."""
-    inside = "\n".join(f"<div><b>{value}</b><span>{escape(words)}</span></div>" for value, words in values)
-    return f'<div class="tiles">\n{inside}\n</div>'
-
-
-def facts(values: Mapping[str, str]) -> str:
-    """Plain names and plain texts, one below the other."""
-    inside = "\n".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in values.items())
-    return f"<dl>\n{inside}\n</dl>"
+def points(value: float, digits: int = 2) -> str:
+    """A difference, with its sign."""
+    return with_minus(signed(value, digits))
 
 
 def mood(points: float, digits: int = 2) -> str:
@@ -48,3 +27,24 @@ def mood(points: float, digits: int = 2) -> str:
     """
     shown = round(points, digits)
     return "gain" if shown > 0 else "loss" if shown < 0 else ""
+
+
+def breakable(text: str) -> Markup:
+    """A heading, which may be broken between the parts of a file's name, but not inside a word."""
+    return Markup(re.sub(r"(?<=[_/])(?=\w)", "<wbr>", escape(text)))
+
+
+_TEMPLATES = Environment(
+    loader=PackageLoader("pta", "assets"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+_TEMPLATES.filters |= {one.__name__: one for one in (percent, points, mood, breakable, with_minus)}
+
+
+def render(template: str, **values: Any) -> str:
+    """The page of a template; it loads nothing, and the browser is told to refuse what it would ask for on its own."""
+    return _TEMPLATES.get_template(template).render(values)

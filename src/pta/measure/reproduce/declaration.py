@@ -6,7 +6,7 @@ describes the file; everything in it is checked here, before any work is done.
 
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields
 from importlib import resources
 from pathlib import Path
 from types import NoneType, UnionType
@@ -165,19 +165,10 @@ class Experiment:
         for erratum in self.errata:
             require_known("row of an erratum", erratum.row, names)
 
-    def without_offline_parts(self) -> "Experiment":
-        """What the paper's profile has of it."""
-        rows = tuple(row for row in self.rows if not row.only_offline)
-        return replace(self, rows=rows, columns=tuple(column for column in self.columns if not column.only_offline))
-
     def baseline_of(self, row: Row) -> Row | None:
         """The row that a row is compared with: in its own section if there is one, else the first of that label."""
         same = [one for one in self.rows if one.label == self.baseline]
         return next((one for one in same if one.section == row.section), same[0] if same else None)
-
-    def erratum_of(self, row: Row, column: str) -> Erratum | None:
-        """What is wrong with the number that the paper printed in a row and column, if anything is."""
-        return next((one for one in self.errata if (one.row, one.column) == (row.name, column)), None)
 
 
 def load_experiment(source: str) -> Experiment:

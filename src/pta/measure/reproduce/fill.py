@@ -2,9 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import compress
 from statistics import fmean, median, stdev
-from typing import Any
 
 from pta.data.catalogue import find_entry
 from pta.data.features import FeatureFile
@@ -21,14 +19,14 @@ def reproduce(
     plans: Sequence[Plan],
     library: Library,
     store: ResultStore,
-    on_progress: Callable[[PlannedJob, int, int], None] = lambda job, done, total: None,
+    on_progress: Callable[[PlannedJob, int, int], None],
 ) -> list[Table]:
     """Measure what the plans want and the store does not have, and fill in their tables."""
     outcomes = measure(plans, library, store, on_progress)
     return [fill(plan, outcomes, _about(plan, library, outcomes), _notes(plan, library)) for plan in plans]
 
 
-def fill(plan: Plan, outcomes: Mapping[str, Outcome], about: Mapping[str, Any], notes: Sequence[str] = ()) -> Table:
+def fill(plan: Plan, outcomes: Mapping[str, Outcome], about: Mapping[str, str], notes: Sequence[str] = ()) -> Table:
     """The table of a plan whose jobs are done."""
     experiment, absent = plan.experiment, dict(plan.left_out)
     cells = {row.name: _cells(plan, row, outcomes, absent) for row in experiment.rows}
@@ -132,7 +130,8 @@ def _gain(plan: Plan, row: Row, cells: Mapping[str, Sequence[Cell]]) -> Cell | N
 
 def _printed(plan: Plan, row: Row, label: str) -> Cell:
     """What the paper has in a row and column."""
-    return Cell(printed=plan.printed[row.name].get(label), erratum=plan.experiment.erratum_of(row, label))
+    errata = (one for one in plan.experiment.errata if (one.row, one.column) == (row.name, label))
+    return Cell(printed=plan.printed[row.name].get(label), erratum=next(errata, None))
 
 
 def _paper_gain(pairs: Sequence[tuple[Cell, Cell]]) -> Cell:
@@ -160,13 +159,9 @@ def mark_best(lines: Sequence[Line]) -> tuple[Line, ...]:
     """
     best = set()
     for column, cells in enumerate(zip(*(line.cells for line in lines), strict=True)):
-        is_there = [cell.ours is not None and line.is_accuracy(cell) for line, cell in zip(lines, cells, strict=True)]
-        extents = {cell.partial for cell in compress(cells, is_there)}
-        compared = {
-            at: cell.ours_text
-            for at, cell in enumerate(cells)
-            if is_there[at] and (not cell.partial or len(extents) == 1)
-        }
+        there = {at: cell for at, cell in enumerate(cells) if cell.ours is not None and lines[at].is_accuracy(cell)}
+        extents = {cell.partial for cell in there.values()}
+        compared = {at: cell.ours_text for at, cell in there.items() if not cell.partial or len(extents) == 1}
         if len(compared) > 1:
             top = max(compared.values(), key=float)
             best |= {(at, column) for at, text in compared.items() if text == top}
@@ -178,16 +173,16 @@ def mark_best(lines: Sequence[Line]) -> tuple[Line, ...]:
 
 def _about(plan: Plan, library: Library, outcomes: Mapping[str, Outcome]) -> dict[str, str]:
     """What made the features of a table: the model, if images were encoded for it, and that of each feature file."""
-    about, done = {}, {job.dataset for job in plan.all_jobs if outcomes[job.key].records}
-    if done - set(library.own):
-        made_by = {library.model_of(name): library.encoder_of(name) for name in sorted(done - set(library.own))}
-        about = {"model": ", ".join(made_by)}
-        about["architecture"] = ", ".join(encoder.architecture for encoder in made_by.values())
-        about["model fingerprint"] = ", ".join(encoder.fingerprint[:12] for encoder in made_by.values())
-    files = {name: library.own[name].architecture or "an unknown model" for name in sorted(done & set(library.own))}
-    if files:
-        about["feature files"] = ", ".join(f"{name} (by {model})" for name, model in files.items())
-    return about or {"model": "none was needed"}
+    done = sorted({job.dataset for job in plan.all_jobs if outcomes[job.key].records})
+    encoders = {library.model_of(name): library.encoder_of(name) for name in done if name not in library.own}
+    files = {name: library.own[name].architecture or "an unknown model" for name in done if name in library.own}
+    about = {
+        "model": encoders,
+        "architecture": [encoder.architecture for encoder in encoders.values()],
+        "model fingerprint": [encoder.fingerprint[:12] for encoder in encoders.values()],
+        "feature files": [f"{name} (by {model})" for name, model in files.items()],
+    }
+    return {name: ", ".join(values) for name, values in about.items() if values} or {"model": "none was needed"}
 
 
 def _notes(plan: Plan, library: Library) -> list[str]:
@@ -205,14 +200,16 @@ def _notes(plan: Plan, library: Library) -> list[str]:
         made_with = library.encoder.architecture
         notes.append(f"Made with {made_with}; the paper's numbers are those of {experiment.backbone}.")
     if profile.comparable:
-        notes += [_doubts(library.own[name], experiment) for name in library.own if name in wanted]
+        notes += [
+            doubts for name, data in library.own.items() if name in wanted and (doubts := _doubts(data, experiment))
+        ]
     for name, count in library.skipped.items():
         if name in wanted:
             notes.append(f"{count:,} pictures of {name} could not be read.")
     most = max(len(row.seeds) for row in experiment.rows)
     if profile.most_seeds is not None and profile.most_seeds < most:
         notes.append(f"At most {profile.most_seeds} seeds per row, of {most}.")
-    return [note for note in notes if note]
+    return notes
 
 
 def _doubts(data: FeatureFile, experiment: Experiment) -> str:

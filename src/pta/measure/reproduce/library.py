@@ -158,9 +158,14 @@ class Library:
         out = self.folder / f"{name}.safetensors"
         if out not in self._stored:
             make_folder(self.folder)
-            raw, patches = kept == "pixels", kept == "patches"
-            how: dict[str, Any] = {"decode": "pillow" if views else self.decode, "compiled": self.compiled}
-            reading = Reading(self.batch, self.workers, views=views, raw=raw, patches=patches, **how)
+            reading = Reading(
+                *(self.batch, self.workers),
+                views=views,
+                raw=kept == "pixels",
+                patches=kept == "patches",
+                decode="pillow" if views else self.decode,
+                compiled=self.compiled,
+            )
             done = extract(
                 *(images, encoder, self._classifier(images, "clip", False), out, reading),
                 about={"model": self.model_of(images.name)},

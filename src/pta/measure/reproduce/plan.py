@@ -10,7 +10,7 @@ from typing import Any
 from pta.core.parameters import check_given
 from pta.data.prompts import load_templates
 from pta.errors import InvalidParameter, naming
-from pta.measure.reproduce.declaration import SPEED_METRICS, Column, Experiment, Row, require_different, require_known
+from pta.measure.reproduce.declaration import SPEED_METRICS, Experiment, Row, require_different, require_known
 from pta.measure.reproduce.profile import Profile, kind_of, load_profile
 from pta.measure.stream import Stream
 from pta.methods import adapter_class, needs_of_samples
@@ -76,7 +76,11 @@ def place(experiment: Experiment, profile: Profile, papers: Profile | None = Non
 
     `papers` is the profile of the printed numbers: the paper's, or in a user's own experiment the same one.
     """
-    of_the_paper = experiment.without_offline_parts()
+    of_the_paper = replace(
+        experiment,
+        rows=tuple(row for row in experiment.rows if not row.only_offline),
+        columns=tuple(column for column in experiment.columns if not column.only_offline),
+    )
     experiment = of_the_paper if profile.comparable else experiment
     if papers is None and not experiment.place:
         papers = profile = replace(profile, comparable=True)
@@ -90,7 +94,15 @@ def place(experiment: Experiment, profile: Profile, papers: Profile | None = Non
                 jobs[row.name, at] = tuple(_job(row, dataset, metric, profile) for dataset in column.datasets)
         paper_columns = _place_columns(of_the_paper, papers)
         printed = {row.name: _printed(row, paper_columns) for row in experiment.rows}
-        _check_named_columns(experiment, [column.label for column in paper_columns], printed)
+        labels = [column.label for column in paper_columns]
+        for erratum in experiment.errata:
+            found = printed[erratum.row].get(erratum.column, "nothing")
+            if erratum.column in labels and found != erratum.printed:
+                where = f"{erratum.row}, {erratum.column}"
+                raise InvalidParameter(f"an erratum has {erratum.printed} for {where}, where {found} is printed")
+        drawn = experiment.figure.columns if experiment.figure else ()
+        for label in (*drawn, *(erratum.column for erratum in experiment.errata)):
+            require_known("column", label, labels)
     return Plan(experiment, profile, columns, jobs, paper_columns, printed, left_out)
 
 
@@ -110,25 +122,22 @@ def _place_columns(experiment: Experiment, profile: Profile) -> tuple[PlacedColu
     """The columns of an experiment, those for each dataset of a group written out."""
     placed: list[PlacedColumn] = []
     for column in experiment.columns:
-        placed += _place_column(column, placed, profile)
+        label, metric, labels = column.label, column.metric, [other.label for other in placed]
+        if column.each:
+            titles = {id: profile.title(id) for id in profile.members(column.each)}
+            placed += [PlacedColumn(title, title, datasets=(id,), metric=metric) for id, title in titles.items()]
+        elif column.datasets:
+            heading = label if metric else profile.titles.get(column.datasets, label)
+            placed.append(PlacedColumn(heading, label, datasets=profile.members(column.datasets), metric=metric))
+        elif column.mean_of == ("all",):
+            parts = tuple(at for at, other in enumerate(placed) if other.datasets)
+            placed.append(PlacedColumn(label, label, parts=parts))
+        else:
+            for part in column.mean_of:
+                require_known("earlier column", part, labels)
+            placed.append(PlacedColumn(label, label, parts=tuple(map(labels.index, column.mean_of))))
     require_different("columns", [column.heading for column in placed])
     return tuple(placed)
-
-
-def _place_column(column: Column, before: Sequence[PlacedColumn], profile: Profile) -> list[PlacedColumn]:
-    label, metric = column.label, column.metric
-    if column.each:
-        titles = [(id, profile.title(id)) for id in profile.members(column.each)]
-        return [PlacedColumn(title, title, datasets=(id,), metric=metric) for id, title in titles]
-    if column.datasets:
-        heading = label if metric else profile.titles.get(column.datasets, label)
-        return [PlacedColumn(heading, label, datasets=profile.members(column.datasets), metric=metric)]
-    if column.mean_of == ("all",):
-        return [PlacedColumn(label, label, parts=tuple(at for at, other in enumerate(before) if other.datasets))]
-    labels = [other.label for other in before]
-    for part in column.mean_of:
-        require_known("earlier column", part, labels)
-    return [PlacedColumn(label, label, parts=tuple(map(labels.index, column.mean_of)))]
 
 
 def _job(row: Row, dataset: str, metric: str, profile: Profile) -> PlannedJob:
@@ -172,16 +181,3 @@ def _printed(row: Row, columns: Sequence[PlacedColumn]) -> dict[str, float]:
     if row.printed and len(row.printed) != len(columns):
         raise InvalidParameter(f"{row.name} has {len(row.printed)} printed numbers for {len(columns)} columns")
     return {column.label: value for column, value in zip(columns, row.printed, strict=False) if value is not None}
-
-
-def _check_named_columns(
-    experiment: Experiment, labels: Sequence[str], printed: Mapping[str, Mapping[str, float]]
-) -> None:
-    for erratum in experiment.errata:
-        found = printed[erratum.row].get(erratum.column, "nothing")
-        if erratum.column in labels and found != erratum.printed:
-            where = f"{erratum.row}, {erratum.column}"
-            raise InvalidParameter(f"an erratum has {erratum.printed} for {where}, where {found} is printed")
-    drawn = experiment.figure.columns if experiment.figure else ()
-    for label in (*drawn, *(erratum.column for erratum in experiment.errata)):
-        require_known("column", label, labels)

@@ -45,14 +45,14 @@ class TimedMethod:
 
     def __post_init__(self) -> None:
         needs = adapter_class(self.method).needs_with(self.parameters)
-        if "image tower" in needs:
-            raise InvalidParameter(f"{self.method} runs the model itself, so its speed is not measured in this way")
-        if "generated" in needs:
-            raise InvalidParameter(f"{self.method} needs generated pictures, which cannot be timed")
-        if adapter_class(self.method).scope == "stream":
-            raise InvalidParameter(
-                f"{self.method} predicts a whole stream at once, so it has no speed for single images"
-            )
+        refusals = {
+            "image tower": "runs the model itself, so its speed is not measured in this way",
+            "generated": "needs generated pictures, which cannot be timed",
+            "stream": "predicts a whole stream at once, so it has no speed for single images",
+        }
+        for what, why in refusals.items():
+            if what in (*needs, adapter_class(self.method).scope):
+                raise InvalidParameter(f"{self.method} {why}")
 
     def learn(self, encoder: Encoder, order: NDArray[np.int64]) -> None:
         """Learn from the features of these samples."""

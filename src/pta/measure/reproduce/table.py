@@ -156,7 +156,7 @@ class Table:
     headings: tuple[str, ...]  # of its columns, as they were for the data that was there
     lines: tuple[Line, ...]
     comparable: bool  # whether the data are the paper's; if not, only gains can be compared with it
-    about: dict[str, Any]  # what the numbers were made with, e.g. model and data, in words, by name
+    about: dict[str, str]  # what the numbers were made with, e.g. model and data, in words, by name
     notes: tuple[str, ...] = ()  # what is to be said of data and model, one sentence each
     absent: dict[str, str] = field(default_factory=dict)  # the datasets that were not there, each with the reason
     titles: Mapping[str, str] = field(default_factory=dict)  # of sections that hold other data than the paper's
@@ -174,7 +174,7 @@ class Table:
     @property
     def made_with(self) -> str:
         """What the numbers were made with, in one line."""
-        return "; ".join(f"{name}: {words(value)}" for name, value in self.about.items())
+        return "; ".join(f"{name}: {value}" for name, value in self.about.items())
 
     @property
     def sections(self) -> Iterator[tuple[str | None, Line]]:
@@ -188,7 +188,13 @@ class Table:
     @property
     def remarks(self) -> list[str]:
         """What a reader must know: errata, notes on rows and table, how speeds were measured, what is missing."""
-        notes = [*self._errata(), *(f"{line.row.name}: {line.row.note}" for line in self.lines if line.row.note)]
+        notes, digits = [], self.experiment.digits
+        gains = (cell for line in self.lines for cell in line.cells if cell.is_gain)
+        if self.comparable or any(gain.rests_on_errata for gain in gains):  # the paper's numbers are shown, or used
+            for one in self.experiment.errata:
+                right = "cannot be right" if one.instead is None else f"corrected to {number(one.instead, digits)}"
+                notes.append(f"* {one.row}, {one.column}: printed {number(one.printed, digits)}, {right}: {one.why}")
+        notes += [f"{line.row.name}: {line.row.note}" for line in self.lines if line.row.note]
         notes += self.notes
         if any(cell.spread for cell in self.cells):
             notes.append(
@@ -199,16 +205,6 @@ class Table:
         for dataset, reason in self.absent.items():
             by_reason.setdefault(reason, []).append(dataset)
         return notes + [f"Missing: {', '.join(datasets)} ({reason})." for reason, datasets in by_reason.items()]
-
-    def _errata(self) -> Iterator[str]:
-        """The errata of the paper's numbers, where these are shown or a gain that is shown rests on them."""
-        gains = (cell for line in self.lines for cell in line.cells if cell.is_gain)
-        if not self.comparable and not any(gain.rests_on_errata for gain in gains):
-            return
-        digits = self.experiment.digits
-        for one in self.experiment.errata:
-            right = "cannot be right" if one.instead is None else f"corrected to {number(one.instead, digits)}"
-            yield f"* {one.row}, {one.column}: printed {number(one.printed, digits)}, {right}: {one.why}"
 
 
 def measured(record: Record, metric: str) -> float | None:
