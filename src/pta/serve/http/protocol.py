@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pta.errors import first_line, nearest, shown
 from pta.serve.http.input_tensor import read_input, require_type
+from pta.serve.operations import StreamOperation
 from pta.serve.requests import Learn, Refused, Reply, Request, join_elements
 from pta.serve.streams.served_model import Shape
 
@@ -72,10 +73,7 @@ def read_request(body: bytes, json_length: bytes | None, shape: Shape) -> tuple[
     most = _MOST_BESIDE + shape.batch * shape.dim
     if body.count(b",", 0, end) > most:  # parsing would keep all others waiting
         raise Refused(422, f"the JSON of the body has more values than a request needs, at most {most:,}")
-    try:
-        head = require_type(dict, "the body", orjson.loads(memoryview(body)[:end]))
-    except orjson.JSONDecodeError as error:
-        raise Refused(422, f"the body is not JSON: {first_line(error)}") from None
+    head = read_object(memoryview(body)[:end])
     _require_known("the body", head, _KEYS)
     parameters = require_type(dict, "parameters", head.get("parameters", {}))
     _require_known("parameters", parameters, _PARAMETERS)
@@ -98,6 +96,34 @@ def read_request(body: bytes, json_length: bytes | None, shape: Shape) -> tuple[
         pictures=pictures,
     )
     return request, wanted
+
+
+def read_object(body: bytes | memoryview) -> dict[str, Any]:
+    """The JSON object that a body is."""
+    try:
+        return require_type(dict, "the body", orjson.loads(body))
+    except orjson.JSONDecodeError as error:
+        raise Refused(422, f"the body is not JSON: {first_line(error)}") from None
+
+
+def read_arguments(operation: StreamOperation, body: bytes) -> dict[str, Any]:
+    """What a request tells an operation; null is nothing."""
+    if operation.takes_file:
+        return {operation.arguments[0].name: body}
+    if not operation.arguments or (not operation.needs_body and body in (b"", b"null")):
+        return {}
+    given = {name: value for name, value in read_object(body).items() if value is not None}
+    _require_known("the body", given, [argument.name for argument in operation.arguments])
+    for argument in operation.arguments:
+        if argument.required and argument.name not in given:
+            raise Refused(422, f"{argument.name} is required: {argument.help}")
+        if argument.name in given and not argument.accepts(given[argument.name]):
+            bounds = "".join(f", {name} {bound:,}" for name, bound in argument.bounds.items())
+            kind = getattr(argument.kind, "__name__", "list")
+            raise Refused(422, f"{argument.name} must be of type {kind}{bounds}, got {shown(given[argument.name])}")
+    if operation.exactly_one and len(given) != 1:
+        raise Refused(422, f"give either {' or '.join(argument.name for argument in operation.arguments)}")
+    return given
 
 
 def write_reply(reply: Reply, wanted: Wanted, model: str) -> tuple[bytes, int | None]:
