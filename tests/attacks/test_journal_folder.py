@@ -245,10 +245,10 @@ def test_an_older_journal_opens_and_goes_on_with_a_chain(tmp_path):
             assert same_bits(state_of(service), replayed(service._journal))
             assert same_bits(state_of(service, "another"), state_of(service, "expected"))
             again = ask(service, 12, id="sample 12", source="camera 0")
-            assert (again.repeated, int(again.sequences[0])) == (True, 13)
+            assert (again.repeated, int(again.outputs["sequence"][0])) == (True, 13)
             assert check_folder(service._journal.path.parent) == []
     with open_service(folder) as service:
-        assert ask(service, 50).sequences.tolist() == [14]
+        assert ask(service, 50).outputs["sequence"].tolist() == [14]
         service.operate("another", "unlearn", source="camera", erase=True)
         service.operate("expected", "delete")
         assert check_folder(service._journal.path.parent) == []
@@ -258,7 +258,7 @@ def test_an_older_journal_opens_and_goes_on_with_a_chain(tmp_path):
     with open_service(tmp_path / "lost", repair=True) as service:
         assert service.summary("default")["position"] == 7
         assert len(list(tmp_path.glob("lost/set-aside/1/streams/1/snapshots/*"))) == 1
-        assert ask(service, 50).sequences[0] > 13
+        assert ask(service, 50).outputs["sequence"][0] > 13
         assert check_folder(service._journal.path.parent) == []
 
 
@@ -336,7 +336,7 @@ def test_a_repair_ignores_a_snapshot_of_a_number_that_no_row_has(tmp_path):
         ask(service, 1)
     (tmp_path / "streams" / "1" / "snapshots" / f"{10**199}.safetensors").write_bytes(b"")
     with open_service(tmp_path, repair=True) as service:
-        assert ask(service, 2).sequences.tolist() == [2]
+        assert ask(service, 2).outputs["sequence"].tolist() == [2]
 
 
 def test_a_users_folder_among_the_streams_stays(tmp_path):

@@ -15,10 +15,9 @@ from numpy.typing import ArrayLike
 
 from pta.errors import InvalidParameter, MachineFailure, PtaError, nearest, shown
 from pta.serve.operations import OPERATIONS
-from pta.serve.requests import Refused, Result, join_elements, read_result
+from pta.serve.requests import TOP_OUTPUTS, USUAL_OUTPUTS, Refused, Result, read_result, write_tensor
 
 _JSON_LENGTH = "Inference-Header-Content-Length"
-_OUTPUTS = ("label", "zero_shot_label", "probability", "zero_shot_probability", "entropy", "sequence")
 _TRY_AGAIN = frozenset((429, 503))
 _LONGEST_WAIT = 30.0  # seconds between two tries, whatever the service asks for
 
@@ -64,16 +63,21 @@ class Client:
         """Classify B samples, given as features B×d or as the bytes of picture files, and learn from them."""
         if (features is None) == (pictures is None):
             raise InvalidParameter("give either features or pictures")
-        names = [*_OUTPUTS, *(["top_label", "top_probability"] if top else []), *(["logits"] if logits else [])]
+        names = [*USUAL_OUTPUTS, *(TOP_OUTPUTS if top else ()), *(["logits"] if logits else ())]
         parameters = {"stream": stream, "learn": learn, "source": source, "top": top}
-        tensor, raw = self._features(features) if features is not None else self._pictures(pictures or ())
+        if features is not None:
+            array = np.atleast_2d(np.asarray(features, dtype="<f4"))
+            tensor, raw = write_tensor("features", "FP32", array, binary=self._binary)
+        else:
+            contents = [one if self._binary else b64encode(one).decode() for one in pictures or ()]
+            tensor, raw = write_tensor("image", "BYTES", np.array(contents, dtype=object), binary=self._binary)
         request = {
             "id": id or uuid.uuid4().hex,
             "parameters": {name: value for name, value in parameters.items() if value is not None},
             "inputs": [tensor],
             "outputs": [{"name": name, "parameters": {"binary_data": self._binary}} for name in names],
         }
-        head = json.dumps(request).encode()
+        head = json.dumps(request, default=np.ndarray.tolist).encode()
         headers = {_JSON_LENGTH: str(len(head))} if raw else {}
         content, length = self._ask("POST", f"/v2/models/{self._model}/infer", head + raw, headers)
         return read_result(content, length)
@@ -124,20 +128,6 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _features(self, given: ArrayLike) -> tuple[dict[str, Any], bytes]:
-        array = np.atleast_2d(np.asarray(given, dtype="<f4"))
-        tensor = {"name": "features", "datatype": "FP32", "shape": [*array.shape]}
-        if not self._binary:
-            return {**tensor, "data": array.ravel().tolist()}, b""
-        return {**tensor, "parameters": {"binary_data_size": array.nbytes}}, array.tobytes()
-
-    def _pictures(self, given: Sequence[bytes]) -> tuple[dict[str, Any], bytes]:
-        tensor = {"name": "image", "datatype": "BYTES", "shape": [len(given)]}
-        if not self._binary:
-            return {**tensor, "data": [b64encode(one).decode() for one in given]}, b""
-        raw = join_elements(given)
-        return {**tensor, "parameters": {"binary_data_size": len(raw)}}, raw
 
     def _json(self, method: str, path: str, body: bytes = b"", kind: str = "application/json") -> dict[str, Any]:
         return json.loads(self._ask(method, path, body, {"Content-Type": kind})[0])

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 
 from pta.door.safe_text import printable
 from pta.serve.http.security import LogFormat
-from pta.serve.requests import Reply
+from pta.serve.requests import Result
 from pta.serve.streams.service import Service
 
 _LONGEST_PATH = 200
@@ -80,10 +80,10 @@ class Metrics:
         self._requests(route, str(status)).inc()
         self._seconds(route).observe(seconds)
 
-    def reply(self, reply: Reply) -> None:
+    def reply(self, reply: Result) -> None:
         """Samples were answered."""
         outcome = "repeated" if reply.repeated else "learned" if reply.learned else "not_learned"
-        self._samples(outcome).inc(len(reply.labels))
+        self._samples(outcome).inc(len(reply.outputs["label"]))
 
     def text(self) -> bytes:
         """Everything, as Prometheus reads it."""

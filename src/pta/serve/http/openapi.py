@@ -8,9 +8,8 @@ from typing import Any
 
 from pta import __version__
 from pta.serve.http.gate import Endpoint
-from pta.serve.http.protocol import OUTPUTS
 from pta.serve.operations import OPERATIONS, StreamOperation
-from pta.serve.requests import NAME
+from pta.serve.requests import NAME, OUTPUTS
 from pta.serve.streams.served_model import Shape
 
 _KINDS: dict[Any, dict[str, Any]] = {

@@ -20,9 +20,8 @@ from pta.serve.journal.rows import Committed, Found, NewRequest
 from pta.serve.requests import Refused
 from pta.serve.streams.answering import Answered, Scored, answer, rounded, score, warm_up
 from pta.serve.streams.live_stream import LiveStream
-from pta.serve.streams.pending import PendingRequest, PendingRequests, require_same
+from pta.serve.streams.pending import LastAnswers, PendingRequest, PendingRequests, Replies, require_same
 from pta.serve.streams.picture_encoder import PictureEncoder
-from pta.serve.streams.replies import LastAnswers, Replies
 from pta.serve.streams.served_model import ServedModel, ServiceSettings, rule_of
 from pta.serve.streams.stage import Stage, errors_told_to, one_thread
 from pta.serve.streams.stream_set import StreamSet
@@ -289,14 +288,15 @@ class Pipeline:
                 # The other streams of the group still learn what is in the journal.
                 with errors_told_to(partial(self._fail, some)), stream.lock:
                     answered = self._answer(stream, some, learn)
+                    answers = answered.stored()
                     if learn:
-                        stored[stream.number] = int(some[0].sequences[0]), answered.stored()
+                        stored[stream.number] = int(some[0].sequences[0]), answers
                         stream.time = group.time
                         stream.since_snapshot += len(answered.labels)
                     now = time.perf_counter()
                     stream.statistics.add(answered, learn, [now - job.began for job in some])
                     stream.version += 1
-                    replies += [(job, self._replies.first(job, answered, rows)) for job, rows in _slices(some)]
+                    replies += [(job, self._replies.first(job, answered, answers, rows)) for job, rows in _slices(some)]
         if stored:
             self.last_answers.add(group.number, stored)
         for job, reply in replies:

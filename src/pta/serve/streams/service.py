@@ -12,7 +12,7 @@ from pta.methods.state_file import ANCHORS
 from pta.serve.journal.data_folder import keep_private
 from pta.serve.journal.journal import Journal
 from pta.serve.journal.no_journal import JournalLike, NoJournal
-from pta.serve.requests import Refused, Reply, Request
+from pta.serve.requests import Refused, Request, Result
 from pta.serve.streams.live_stream import LiveStream
 from pta.serve.streams.operating import Operating
 from pta.serve.streams.past import imported_adapter
@@ -62,7 +62,7 @@ class Service:
 
     # -- samples ----------------------------------------------------------------------------------------------------
 
-    def submit(self, request: Request) -> "Future[Reply]":
+    def submit(self, request: Request) -> "Future[Result]":
         """Queue a request; never blocks. The future gives the reply or raises what is wrong (`Refused`)."""
         self._require_running()
         self._streams.require_usable(request.stream)
