@@ -37,17 +37,7 @@ class Bodies:
 
     def __init__(self, largest: int, seconds: float) -> None:
         self.largest, self.seconds = largest, seconds
-        self._free = max(_ALL_TOGETHER, largest)
-
-    def take(self, size: int) -> None:
-        """Take bytes of those that all bodies share."""
-        if size > self._free:
-            raise Refused(503, "the requests that are being answered take all the memory for bodies; try again soon", 1)
-        self._free -= size
-
-    def give_back(self, size: int) -> None:
-        """Give back what was taken."""
-        self._free += size
+        self.free = max(_ALL_TOGETHER, largest)  # bytes
 
 
 class Body:
@@ -56,14 +46,13 @@ class Body:
     def __init__(self, bodies: Bodies, receive: Receive, headers: Mapping[bytes, bytes]) -> None:
         self._bodies, self._receive, self._headers = bodies, receive, headers
         self._taken = 0  # bytes: as many as were announced, or as have come
-        self.is_read = False
+        self.is_read = not headers.keys() & {b"content-length", b"transfer-encoding"}  # there is none
 
     async def read(self, limit: Limit | None = None) -> bytes:
         """All of it; what is encoded, too long or too slow is refused as soon as that is known."""
-        length = self._headers.get(b"content-length")
-        if length is None and b"transfer-encoding" not in self._headers:
-            self.is_read = True
+        if self.is_read:
             return b""
+        length = self._headers.get(b"content-length")
         encoding = self._headers.get(b"content-encoding", b"identity")
         if encoding.lower() != b"identity":
             name = shown(encoding.decode("latin-1"))
@@ -83,7 +72,7 @@ class Body:
 
     def release(self) -> None:
         """The request is answered, or its client has left."""
-        self._bodies.give_back(self._taken)
+        self._bodies.free += self._taken
         self._taken = 0
 
     async def _read(self, most: int, limit: str) -> bytes:
@@ -96,13 +85,15 @@ class Body:
             size += len(part)
             if size > most:
                 raise Refused(413, f"the body has more than {most:,} bytes; {limit}")
-            self._take(size - self._taken)
+            self._take(max(0, size - self._taken))
             parts.append(part)
             if not message.get("more_body", False):
                 self.is_read = True
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _take(self, size: int) -> None:
-        if size > 0:
-            self._bodies.take(size)
-            self._taken += size
+        """Take more bytes of those that all bodies share."""
+        if size > self._bodies.free:
+            raise Refused(503, "the requests that are being answered take all the memory for bodies; try again soon", 1)
+        self._bodies.free -= size
+        self._taken += size

@@ -86,8 +86,6 @@ class Gate:
             has_token = self._guard.require(method, path, headers)
             if has_token:
                 scope["pta.connection"].authorise()
-            limit = WITHOUT_TOKEN if not has_token else None if path.endswith(_LARGE_ROUTES) else OPERATION
-            scope["pta.body"] = await body.read(limit)
             pattern, name = _pattern(path)
             if pattern not in self.endpoints:
                 raise Refused(404, f"{method} {path}: Not Found")
@@ -96,6 +94,8 @@ class Gate:
                 raise Refused(
                     405, f"{method} {path}: Method Not Allowed; it takes {' or '.join(self.endpoints[route])}"
                 )
+            limit = WITHOUT_TOKEN if not has_token else None if path.endswith(_LARGE_ROUTES) else OPERATION
+            scope["pta.body"] = await body.read(limit)
             response = await _answered(self.endpoints[route][method], Request(scope, receive), name)
             await response(scope, receive, answer)
         except ClientLeft:
