@@ -115,7 +115,7 @@ def test_an_answer_that_a_killed_process_did_not_write_is_computed_again(tmp_pat
         for seed in range(8):
             ask(service, seed)
         first = ask(service, 9, id="the last", count=3)
-        service._pipeline.last_answers._groups.clear()  # as a kill would
+        service._pipeline.last_answers.groups.clear()  # as a kill would
     with open_service(tmp_path) as service:
         assert service._journal.find(1, hashlib.blake2b(b"the last", digest_size=16).digest()).answers is None
         again = ask(service, 9, id="the last", count=3)

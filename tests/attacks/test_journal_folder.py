@@ -216,7 +216,7 @@ def test_an_answer_that_was_not_stored_is_replayed_once_then_stored(tmp_path, mo
         for seed in range(4):
             ask(service, seed)
         first = [ask(service, 10 + n, id=f"sample {n}", count=2) for n in range(3)]
-        service._pipeline.last_answers._groups.clear()  # as a kill would
+        service._pipeline.last_answers.groups.clear()  # as a kill would
     replays, real = [], Past.answers_of
 
     def answers_of(self, operations, batch):

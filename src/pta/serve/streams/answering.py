@@ -84,7 +84,16 @@ def score(features: NDArray[np.float16], classifier: ZeroShotClassifier, rule: R
     weights = np.exp(z)
     total = weights.sum(axis=1)
     entropies = np.log(total) - np.einsum("bc,bc->b", weights, z) / total
-    touches = [b""] * len(z) if rule is None else _touches(zero_shot, weights, total, rule)
+    if rule is None:
+        return Scored(features, unit, labels, 1 / total, entropies, [b""] * len(z))
+    samples, classes = (weights >= (rule.threshold * (1 - DOUBT)) * total[:, None]).nonzero()
+    if (weights[samples, classes] <= (rule.threshold * (1 + DOUBT)) * total[samples]).any():  # float64 decides
+        found = find_touches(zero_shot, zero_shot.logits, rule)
+        order = np.argsort(found.samples, kind="stable")
+        samples, classes = found.samples[order], found.classes[order]
+    packed = classes.astype("<u4").tobytes()
+    ends = (4 * np.searchsorted(samples, np.arange(len(z) + 1))).tolist()
+    touches = [packed[start:end] for start, end in pairwise(ends)]
     return Scored(features, unit, labels, 1 / total, entropies, touches)
 
 
@@ -117,20 +126,6 @@ def _samples(unit: NDArray[np.float32]) -> Samples:
 
 def _at_unit_length(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     return rows / np.sqrt(np.einsum("bd,bd->b", rows, rows))[:, None]
-
-
-def _touches(zero_shot: ZeroShot, weights: NDArray[np.float32], total: NDArray[np.float32], rule: Rule) -> list[bytes]:
-    """The numbers of the classes that each sample touches; float64 decides where float32 cannot."""
-    samples, classes = (weights >= (rule.threshold * (1 - DOUBT)) * total[:, None]).nonzero()
-    if (weights[samples, classes] <= (rule.threshold * (1 + DOUBT)) * total[samples]).any():
-        found = find_touches(zero_shot, zero_shot.logits, rule)
-        order = np.argsort(found.samples, kind="stable")
-        samples, classes = found.samples[order], found.classes[order]
-    packed = classes.astype("<u4").tobytes()
-    if len(weights) == 1:
-        return [packed]
-    ends = (4 * np.searchsorted(samples, np.arange(len(weights) + 1))).tolist()
-    return [packed[start:end] for start, end in pairwise(ends)]
 
 
 @dataclass

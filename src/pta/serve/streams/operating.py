@@ -75,16 +75,15 @@ class Operating:
         def swap(stream: LiveStream, row: OperationRow) -> None:
             stream.state = StreamState(adapter, np.zeros_like(stream.state.touches), row.sequence)
 
-        kept = {} if dry_run or stream.past is None else self._keep_import(stream.past, content)
+        kept = {}
+        if not dry_run and stream.past is not None:
+            try:
+                if self._journal.read_only is not None:
+                    raise MachineFailure(f"the journal is read-only: {self._journal.read_only}")
+                kept = stream.past.keep_import(content)
+            except (UserMistake, MachineFailure) as error:
+                raise Refused(503, f"nothing was changed: {error}") from None
         return self._write(stream, "import", kept, swap, dry_run)
-
-    def _keep_import(self, past: Past, content: bytes) -> dict[str, Any]:
-        try:
-            if self._journal.read_only is not None:
-                raise MachineFailure(f"the journal is read-only: {self._journal.read_only}")
-            return past.keep_import(content)
-        except UserMistake as error:
-            raise Refused(503, f"nothing was changed: {error}") from None
 
     def _rewind(
         self, stream: LiveStream, dry_run: bool, sequence: int | None = None, time: float | None = None
@@ -108,15 +107,11 @@ class Operating:
         argument = {"source": source, "erase": erase, "first": first}
         done = self._replay(past, stream, "unlearn", argument, dry_run)
         if is_erasing:
-            self._erase(past, stream, source, first, done["sequence"])
+            assert self._saving is not None  # as there is a journal
+            self._saving.save(stream).result()  # snapshots that learned from the rows go before the rows
+            self._saving.thread.submit(past.snapshots.remove, first, done["sequence"] - 1).result()
+            self._pipeline.write(lambda: past.journal.erase(past.number, source, done["sequence"]))
         return done
-
-    def _erase(self, past: Past, stream: LiveStream, source: str, first: int, sequence: int) -> None:
-        """Remove rows from the journal, and the snapshots that learned from them."""
-        assert self._saving is not None  # as there is a journal
-        self._saving.save(stream).result()
-        self._saving.thread.submit(past.snapshots.remove, first, sequence - 1).result()
-        self._pipeline.write(lambda: past.journal.erase(past.number, source, sequence))
 
     def _undo(self, stream: LiveStream, dry_run: bool) -> Done:
         past = _past_of(stream, "undo")

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Mapping
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,6 @@ from pta.serve.streams.answering import StreamState, score
 from pta.serve.streams.history import History, Span
 from pta.serve.streams.served_model import ServedModel
 from pta.serve.streams.snapshots import Snapshots
-
-_FILES = "{}.safetensors"
 
 
 class Past:
@@ -67,8 +66,15 @@ class Past:
                 for group in self.journal.groups(self.number, first - 1, last):
                     self._learn(state, history, group)
                     read += len(group.sequences)
-            if event is not None:
-                self._apply(state, event)
+            if event is None:
+                break
+            if event.kind == "import":
+                path = self._imports / f"{event.argument['digest']}.safetensors"
+                require_named(path)
+                state.adapter, state.touches = imported_adapter(path, self._served), np.zeros_like(state.touches)
+            else:
+                state.reset(event.argument["classes"])
+            state.sequence = event.sequence
         state.sequence = until
         return read
 
@@ -101,28 +107,16 @@ class Past:
 
     def keep_import(self, content: bytes) -> dict[str, Any]:
         """Store a state that is to be imported; its argument in the journal."""
-        path = self._imports / _FILES.format(digest := digest_of(content))
+        path = self._imports / f"{(digest := digest_of(content))}.safetensors"
         write_atomically(path, content)
         keep_private(path)
         return {"digest": digest}
 
     def _learn(self, state: StreamState, history: History, group: GroupRows) -> None:
         kept = ~history.mask(group.sequences, group.sources)
-        if kept.all():
-            state.learn_again(group.features, group.touches, int(group.sequences[-1]))
-        elif kept.any():
-            touches = [touch for touch, keep in zip(group.touches, kept.tolist(), strict=True) if keep]
+        if kept.any():
+            touches = [*compress(group.touches, kept)]
             state.learn_again(group.features[kept], touches, int(group.sequences[-1]))
-
-    def _apply(self, state: StreamState, event: OperationRow) -> None:
-        if event.kind == "import":
-            path = self._imports / _FILES.format(event.argument["digest"])
-            require_named(path)
-            imported = imported_adapter(path, self._served)
-            state.adapter, state.touches = imported, np.zeros_like(state.touches)
-        else:
-            state.reset(event.argument["classes"])
-        state.sequence = event.sequence
 
 
 def imported_adapter(source: Path | bytes, served: ServedModel) -> Adapter:

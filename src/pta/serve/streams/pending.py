@@ -27,7 +27,7 @@ class PendingRequest:
     stream: LiveStream  # after the second
 
     def __init__(self, request: Request) -> None:
-        self.request, self.count = request, len(request)
+        self.request = request
         self.id = secrets.token_hex(16) if request.id is None else request.id
         self.id_hash = hashlib.blake2b(self.id.encode(), digest_size=16).digest()
         self.began = time.perf_counter()
@@ -42,10 +42,11 @@ class PendingRequest:
     @property
     def sequences(self) -> NDArray[np.int64]:
         """The sequence numbers of its samples, −1 where they are not learned."""
-        return np.full(self.count, -1) if self.first is None else np.arange(self.first, self.first + self.count)
+        count = len(self)
+        return np.full(count, -1) if self.first is None else np.arange(self.first, self.first + count)
 
     def __len__(self) -> int:
-        return self.count
+        return len(self.request)
 
 
 class PendingRequests:
@@ -139,30 +140,22 @@ class LastAnswers:
     """Threads that learn add the answers of a group, the writing thread takes them, and a repeated id finds them."""
 
     def __init__(self) -> None:
-        self._groups: deque[tuple[int, dict[int, tuple[int, NDArray[np.void]]]]] = deque()
-
-    def __len__(self) -> int:
-        return len(self._groups)
+        self.groups: deque[tuple[int, dict[int, tuple[int, NDArray[np.void]]]]] = deque()
 
     def add(self, group: int, answers: Mapping[int, tuple[int, NDArray[np.void]]]) -> None:
         """For each stream of a group its first row and its answers, in order of sequence."""
-        self._groups.append((group, dict(answers)))
+        self.groups.append((group, dict(answers)))
 
     def oldest(self) -> StoredAnswers | None:
         """What is to be written next."""
-        if not self._groups:
+        if not self.groups:
             return None
-        group, streams = self._groups[0]
+        group, streams = self.groups[0]
         return StoredAnswers(group, {stream: answers for stream, (_, answers) in list(streams.items())})  # see `forget`
-
-    def written(self, answers: StoredAnswers | None) -> None:
-        """These, which were the oldest, are in the journal."""
-        if answers is not None:
-            self._groups.popleft()
 
     def find(self, stream: int, sequences: NDArray[np.int64]) -> NDArray[np.void] | None:
         """The answers of the rows of a request."""
-        for _, streams in list(self._groups):
+        for _, streams in list(self.groups):
             first, answers = streams.get(stream, (0, _NONE))
             start = int(sequences[0]) - first
             if 0 <= start < len(answers):
@@ -171,5 +164,5 @@ class LastAnswers:
 
     def forget(self, stream: int) -> None:
         """The stream is deleted; another thread than the writing one calls it."""
-        for _, streams in list(self._groups):
+        for _, streams in list(self.groups):
             streams.pop(stream, None)

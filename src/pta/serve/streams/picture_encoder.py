@@ -126,22 +126,18 @@ class PictureEncoder:
             self._end()
             return False
         if isinstance(self._encoder, ImageEncoder):
-            self._require_few_pixels(task.pictures)
+            pixels = 0
+            for number, content in enumerate(task.pictures):
+                with naming(f"image[{number}]"):
+                    pixels += _pixels_of(content, self._reading.limits)
+            if pixels > self._most_pixels:
+                most = f"--max-request-pixels is {self._most_pixels:,}"
+                raise UnreadableSample(f"the pictures of the request have {pixels:,} pixels; {most}")
         if task.has_more:
             with self._changed:
                 self._turns.append(task)
                 self._changed.notify_all()
         return True
-
-    def _require_few_pixels(self, pictures: Sequence[bytes]) -> None:
-        pixels = 0
-        for number, content in enumerate(pictures):
-            with naming(f"image[{number}]"):
-                pixels += pixels_of(content, self._reading.limits)
-        if pixels > self._most_pixels:
-            raise UnreadableSample(
-                f"the pictures of the request have {pixels:,} pixels; --max-request-pixels is {self._most_pixels:,}"
-            )
 
     # -- encode -----------------------------------------------------------------------------------------------------
 
@@ -207,7 +203,7 @@ class PictureEncoder:
 _ANIMATION_IN_PNG = b"\0\0\0\x08acTL"  # a chunk in front of the pixels
 
 
-def pixels_of(content: bytes, limits: Limits) -> int:
+def _pixels_of(content: bytes, limits: Limits) -> int:
     """How many pixels a picture counts as; an animation and a format that is not read are refused."""
     image, pixels = open_counted(content, limits)
     if getattr(image, "is_animated", False) or _ANIMATION_IN_PNG in content[: max(0, content.find(b"IDAT"))]:

@@ -22,6 +22,7 @@ from pta.serve.streams.answering import Answered, Scored, answer, rounded, score
 from pta.serve.streams.live_stream import LiveStream
 from pta.serve.streams.pending import LastAnswers, PendingRequest, PendingRequests, Replies, require_same
 from pta.serve.streams.picture_encoder import PictureEncoder
+from pta.serve.streams.saving import Saving
 from pta.serve.streams.served_model import ServedModel, ServiceSettings, rule_of
 from pta.serve.streams.stage import Stage, errors_told_to, one_thread
 from pta.serve.streams.stream_set import StreamSet
@@ -68,10 +69,10 @@ class Pipeline:
         journal: JournalLike,
         pending: PendingRequests,
         streams: StreamSet,
-        after_group: Callable[[LiveStream], None],
+        saving: Callable[[], Saving | None],
     ) -> None:
         self._journal, self._pending, self._quota = journal, pending, settings.quota
-        self._streams, self._after_group = streams, after_group
+        self._streams, self._saving = streams, saving
         adapter = served.fresh()
         warm_up(adapter)
         self._classifier, self._rule = adapter.classifier, rule_of(adapter)
@@ -110,7 +111,7 @@ class Pipeline:
             stage.close()
         self.beside.shutdown()
         with suppress(MachineFailure):  # they are computed again when somebody asks
-            while self.last_answers:
+            while self.last_answers.groups:
                 self._commit([])
 
     def _hand_to(self, work: Callable[[Sequence[Any]], None], *, own_thread: bool) -> Callable[[Sequence[Any]], None]:
@@ -143,7 +144,11 @@ class Pipeline:
 
     def _score(self, items: Sequence[PendingRequest | Change]) -> None:
         """Score all jobs in one batch; operations keep their place among them."""
-        rest = [item for item in items if not isinstance(item, PendingRequest) or self._is_to_be_scored(item)]
+        rest = [
+            item  # whether pictures are answered was asked before
+            for item in items
+            if isinstance(item, Change) or item.request.pictures is not None or not self._is_answered(item)
+        ]
         jobs = [item for item in rest if isinstance(item, PendingRequest)]
         if jobs:
             features = np.concatenate([job.features for job in jobs])
@@ -152,12 +157,9 @@ class Pipeline:
                 job.scored = scored.of(rows)
         self._hand_to_writing(rest)
 
-    def _is_to_be_scored(self, job: PendingRequest) -> bool:
-        return job.request.pictures is not None or not self._is_answered(job)  # pictures were asked for before
-
     def _is_answered(self, job: PendingRequest) -> bool:
         """Whether a request with this id was learned before; it is then answered as it was."""
-        request, stream = job.request, self._streams.get(job.request.stream)
+        request, stream = job.request, self._streams.by_name.get(job.request.stream)
         if request.id is None or request.learn == "false" or stream is None:
             return False
         found = self._journal.find(stream.number, job.id_hash)
@@ -241,7 +243,8 @@ class Pipeline:
             for job, asked, scored in ((job, job.request, job.scored) for job in learning)
         ]
         committed = self._journal.commit(requests, answers)
-        self.last_answers.written(answers)
+        if answers is not None:
+            self.last_answers.groups.popleft()
         return committed
 
     def _decide(self, job: PendingRequest) -> None:
@@ -301,8 +304,9 @@ class Pipeline:
             self.last_answers.add(group.number, stored)
         for job, reply in replies:
             self._pending.finish(job, reply)
-        for stream in streams:
-            self._after_group(stream)
+        if (saving := self._saving()) is not None:
+            for stream in streams:
+                saving.save_if_due(stream)
 
     def _answer(self, stream: LiveStream, jobs: list[PendingRequest], learn: bool) -> Answered:
         scored = Scored.joined([job.scored for job in jobs])

@@ -34,6 +34,9 @@ class Saving:
         self._under_way: set[LiveStream] = set()
         self._may_drop = True
         self.thread = ThreadPoolExecutor(1, "snapshots")
+        for stream in streams:
+            if stream.since_snapshot > _MANY:  # so that the next start need not replay them again
+                self.save(stream)
 
     def save_if_due(self, stream: LiveStream) -> None:
         """Begin a snapshot if enough was learned, or if anything was and the last one is old."""
@@ -42,12 +45,6 @@ class Saving:
         if due and stream not in self._under_way and not stream.gone:
             self.save(stream)
             self.thread.submit(self._make_room)
-
-    def save_replayed(self) -> None:
-        """Begin snapshots of streams that were learned from many rows, so that the next start need not do it again."""
-        for stream in self._streams:
-            if stream.since_snapshot > _MANY:
-                self.save(stream)
 
     def save(self, stream: LiveStream) -> "Future[None]":
         """Begin a snapshot."""

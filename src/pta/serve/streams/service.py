@@ -13,7 +13,7 @@ from pta.serve.journal.data_folder import keep_private
 from pta.serve.journal.journal import Journal
 from pta.serve.journal.no_journal import JournalLike, NoJournal
 from pta.serve.requests import Refused, Request, Result
-from pta.serve.streams.live_stream import LiveStream
+from pta.serve.streams.live_stream import brief_summary, full_summary
 from pta.serve.streams.operating import Operating
 from pta.serve.streams.past import imported_adapter
 from pta.serve.streams.pending import PendingRequests
@@ -22,7 +22,6 @@ from pta.serve.streams.saving import Saving
 from pta.serve.streams.served_model import ServedModel, ServiceSettings, Shape
 from pta.serve.streams.stage import one_thread
 from pta.serve.streams.stream_set import StreamSet
-from pta.serve.streams.summary import brief_summary, full_summary
 
 _ROUNDING = 1e-4  # of a unit vector: float32 text towers differ by some 1e-6 between processors
 
@@ -40,10 +39,9 @@ class Service:
         with one_thread("recover") as alone:  # a replay has the bits of what was learned on one thread
             self._streams = alone.submit(StreamSet, served, journal, durable, settings.auto_create).result()
         self._saving: Saving | None = None
-        self._pipeline = Pipeline(served, settings, journal, self._pending, self._streams, self._save_if_due)
+        self._pipeline = Pipeline(served, settings, journal, self._pending, self._streams, lambda: self._saving)
         if durable is not None:
             self._saving = Saving(settings, durable, self._streams, self._pipeline.write)
-            self._saving.save_replayed()
         self._operating = Operating(served, journal, self._streams, self._pipeline, self._saving)
 
     @classmethod
@@ -154,10 +152,6 @@ class Service:
         if self._draining:
             raise Refused(503, "the service is shutting down; try again soon", 1)
 
-    def _save_if_due(self, stream: LiveStream) -> None:
-        if self._saving is not None:
-            self._saving.save_if_due(stream)
-
 
 def _require_same_classifier(served: ServedModel, path: Path) -> None:
     """Refuse a data folder of another class list or model; a new folder is marked with the classifier."""
@@ -166,21 +160,16 @@ def _require_same_classifier(served: ServedModel, path: Path) -> None:
             imported_adapter(path, served)
             saved = load_tensors(path, "state", only=[ANCHORS])[0][ANCHORS]
             if saved.dtype != torch.float16:  # as older versions wrote them; in full they are written below
-                _require_close_anchors(served, saved)
+                anchors = served.classifier.anchors.cpu().double()
+                precision = torch.float32 if served.encoder is None else served.encoder.dtype
+                rounding = max(_ROUNDING, 8 * torch.finfo(precision).eps)
+                if (distance := float((anchors - saved.double()).norm(dim=1).max())) > rounding:
+                    raise StateMismatch(
+                        f"its anchors differ by up to {distance:.1e} of their length, and rounding by at most "
+                        f"{rounding:.1e}; use the same model, templates and features, or another data folder"
+                    )
                 return
         except UserMistake as error:
             raise type(error)(f"the data folder {path.parent} belongs to another service: {error}") from None
     served.fresh().save(path)
     keep_private(path)
-
-
-def _require_close_anchors(served: ServedModel, saved: torch.Tensor) -> None:
-    """Refuse anchors that differ by more than rounding."""
-    anchors = served.classifier.anchors.cpu().double()
-    precision = torch.float32 if served.encoder is None else served.encoder.dtype
-    rounding = max(_ROUNDING, 8 * torch.finfo(precision).eps)
-    if (distance := float((anchors - saved.double()).norm(dim=1).max())) > rounding:
-        raise StateMismatch(
-            f"its anchors differ by up to {distance:.1e} of their length, and rounding by at most {rounding:.1e}; "
-            "use the same model, templates and features, or another data folder"
-        )

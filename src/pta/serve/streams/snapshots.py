@@ -69,9 +69,16 @@ class Snapshots:
         for one in self.saved:
             if one.sequence == state.sequence and one.path != path:
                 one.path.unlink(missing_ok=True)
-        kept = [one for one in self.saved if one.sequence != state.sequence]
-        self.saved = [*kept, SavedState(state.sequence, time, fingerprint, path)]
-        self._thin(interval)
+        rest = [one for one in self.saved if one.sequence != state.sequence]
+        saved = [*rest, SavedState(state.sequence, time, fingerprint, path)]
+        kept, last = [], -interval
+        for number, one in enumerate(saved):
+            if one.sequence - last >= interval or number >= len(saved) - _KEPT:
+                kept.append(one)
+                last = one.sequence
+            else:
+                one.path.unlink(missing_ok=True)
+        self.saved = kept
 
     def newest(self, history: History, until: int) -> StreamState | None:
         """The state of the newest snapshot up to a row that agrees with a history and can be read."""
@@ -93,16 +100,6 @@ class Snapshots:
         self.saved = [one for one in self.saved if one not in gone]
         for one in gone:
             one.path.unlink(missing_ok=True)
-
-    def _thin(self, interval: int) -> None:
-        kept, last = [], -interval
-        for number, one in enumerate(self.saved):
-            if one.sequence - last >= interval or number >= len(self.saved) - _KEPT:
-                kept.append(one)
-                last = one.sequence
-            else:
-                one.path.unlink(missing_ok=True)
-        self.saved = kept
 
     def _read(self, path: Path) -> StreamState:
         require_whole(path)

@@ -22,39 +22,38 @@ class StreamSet:
 
     def __init__(self, served: ServedModel, journal: JournalLike, durable: Journal | None, auto_create: int) -> None:
         self._served, self._journal, self._durable, self._auto_create = served, journal, durable, auto_create
-        self._by_name: dict[str, LiveStream] = {}
+        self.by_name: dict[str, LiveStream] = {}
         self._leaving: set[str] = set()
         if durable is not None:
-            _remove_deleted(durable)
+            numbers = {str(number) for number in durable.streams().values()}
+            for folder in durable.path.parent.glob("streams/*"):
+                if folder.name.isdecimal() and folder.name not in numbers:  # deleted, and then the process was killed
+                    shutil.rmtree(folder, ignore_errors=True)
             for name, number in durable.streams().items():
-                self._by_name[name] = _recovered(Past(served, durable, number), name)
-        if DEFAULT not in self._by_name:
+                self.by_name[name] = _recovered(Past(served, durable, number), name)
+        if DEFAULT not in self.by_name:
             self.create(DEFAULT)
 
     def __iter__(self) -> Iterator[LiveStream]:
-        return iter(list(self._by_name.values()))
-
-    def get(self, name: str) -> LiveStream | None:
-        """A stream, if it is there."""
-        return self._by_name.get(name)
+        return iter(list(self.by_name.values()))
 
     def require(self, name: str) -> LiveStream:
         """A stream, or why there is none."""
         require_name(name)
-        stream = self._by_name.get(name)
+        stream = self.by_name.get(name)
         if stream is None:
             raise Refused(404, f"no stream is called {name}; PUT /streams/{name} makes one")
         return stream
 
     def require_usable(self, name: str) -> None:
         """Refuse a name that is not a stream and may not become one."""
-        if name not in self._by_name and len(self._by_name) > self._auto_create:
+        if name not in self.by_name and len(self.by_name) > self._auto_create:
             self.require(name)
         require_name(name)
 
     def get_or_create(self, name: str) -> LiveStream:
         """A stream, which may come into being on first use."""
-        stream = self._by_name.get(name)
+        stream = self.by_name.get(name)
         if stream is None:
             self.require_usable(name)
             stream = self.create(name)
@@ -65,12 +64,12 @@ class StreamSet:
         require_name(name)
         if name in self._leaving:
             raise Refused(409, f"stream {name} is being deleted; try again soon")
-        if name not in self._by_name:
+        if name not in self.by_name:
             state = StreamState.fresh(self._served)
             number, past = self._made(name)
             state.sequence = self._journal.last(number)[0]  # of a deleted stream of this name
-            self._by_name[name] = LiveStream(name, number, state, past=past)
-        return self._by_name[name]
+            self.by_name[name] = LiveStream(name, number, state, past=past)
+        return self.by_name[name]
 
     def _made(self, name: str) -> tuple[int, Past | None]:
         """The row and the folder of a new stream, or neither."""
@@ -95,13 +94,13 @@ class StreamSet:
 
     def forget(self, stream: LiveStream) -> None:
         """Let nothing more come to a stream; the default one is there again, empty."""
-        if self.get(stream.name) is not stream:
+        if self.by_name.get(stream.name) is not stream:
             raise Refused(404, f"stream {stream.name} was deleted")
         if self._journal.read_only is not None:
             raise Refused(503, f"nothing was changed: the journal is read-only: {self._journal.read_only}")
         stream.gone = True
         self._leaving.add(stream.name)
-        del self._by_name[stream.name]
+        del self.by_name[stream.name]
 
     def erase(self, stream: LiveStream) -> None:
         """Remove the rows and files of a stream that was forgotten; if its rows stay, it is there again."""
@@ -111,20 +110,12 @@ class StreamSet:
             self._leaving.remove(stream.name)
             if self._durable is not None and stream.name in self._durable.streams():
                 stream.gone = False
-                self._by_name[stream.name] = stream
+                self.by_name[stream.name] = stream
             else:
                 if stream.past is not None:
                     shutil.rmtree(stream.past.folder, ignore_errors=True)
                 if stream.name == DEFAULT and self._journal.read_only is None:
                     self.create(DEFAULT)
-
-
-def _remove_deleted(journal: Journal) -> None:
-    """Remove the files of deleted streams, which a killed process may have left."""
-    numbers = {str(number) for number in journal.streams().values()}
-    for folder in journal.path.parent.glob("streams/*"):
-        if folder.name.isdecimal() and folder.name not in numbers:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _recovered(past: Past, name: str) -> LiveStream:
