@@ -13,8 +13,7 @@ import pytest
 from journals import FILE, IDENTITY, answers, contents, id_hash, open_journal, request
 
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
-from pta.serve.journal.backup import back_up
-from pta.serve.journal.check import check_folder
+from pta.serve.journal.check import back_up, check_folder
 from pta.serve.journal.journal import Journal
 from pta.serve.journal.rows import StoredAnswers
 

@@ -18,8 +18,7 @@ from serving import CLASSIFIER, ask, open_service, replayed, same_bits, state_of
 from pta import ZeroShotClassifier
 from pta.errors import FileInUse, PtaError, UnreadableFile
 from pta.serve.journal import chain as journal_chain
-from pta.serve.journal.backup import back_up
-from pta.serve.journal.check import check_folder
+from pta.serve.journal.check import back_up, check_folder
 from pta.serve.journal.journal import Journal
 from pta.serve.journal.loss import Witnesses
 from pta.serve.requests import Refused

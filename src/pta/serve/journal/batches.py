@@ -94,7 +94,17 @@ def erase_samples(connection: sqlite3.Connection, source: SourceRow, until: int)
     for (id,) in connection.execute(query, (source.id, until)).fetchall():
         (batch,) = read_batches(connection, "id = ?", id)
         gone = {row.id for row in batch.rows if row.source == source.id and batch.sequence(row) <= until}
-        _erase_rows(connection, batch, gone)
+        connection.executemany("DELETE FROM samples WHERE id = ?", [(id,) for id in gone])
+        rows = [row for row in batch.rows if row.id not in gone]
+        new = replace(batch, erased=batch.erased + len(gone), rows=rows).sealed()
+        connection.execute("UPDATE batches SET erased = ?, seal = ? WHERE id = ?", (new.erased, new.seal, id))
+        stored = value(connection, "SELECT answers FROM batches WHERE id = ?", id)
+        if not rows:
+            connection.execute("UPDATE batches SET answers = NULL WHERE id = ?", (id,))
+        elif stored is not None:
+            answers = np.frombuffer(stored[:-8], ANSWER).copy()
+            answers[[row - id for row in gone]] = 0
+            _put_answers(connection, id, answers.tobytes())
         erased += len(gone)
     first = value(connection, f"SELECT b.first + s.id - b.id {theirs} ORDER BY s.id LIMIT 1", source.id)
     if first is None:
@@ -102,20 +112,6 @@ def erase_samples(connection: sqlite3.Connection, source: SourceRow, until: int)
     else:
         connection.execute(INSERT_SOURCE, replace(source, first=first).columns())
     return erased
-
-
-def _erase_rows(connection: sqlite3.Connection, batch: Batch, gone: set[int]) -> None:
-    connection.executemany("DELETE FROM samples WHERE id = ?", [(id,) for id in gone])
-    rows = [row for row in batch.rows if row.id not in gone]
-    new = replace(batch, erased=batch.erased + len(gone), rows=rows).sealed()
-    connection.execute("UPDATE batches SET erased = ?, seal = ? WHERE id = ?", (new.erased, new.seal, new.id))
-    stored = value(connection, "SELECT answers FROM batches WHERE id = ?", batch.id)
-    if not rows:
-        connection.execute("UPDATE batches SET answers = NULL WHERE id = ?", (batch.id,))
-    elif stored is not None:
-        answers = np.frombuffer(stored[:-8], ANSWER).copy()
-        answers[[id - batch.id for id in gone]] = 0
-        _put_answers(connection, batch.id, answers.tobytes())
 
 
 def delete_stream(connection: sqlite3.Connection, stream: StreamRow) -> StreamRow:
@@ -129,8 +125,13 @@ def delete_stream(connection: sqlite3.Connection, stream: StreamRow) -> StreamRo
     return new
 
 
-def droppable(connection: sqlite3.Connection, stream: StreamRow, sequence: int) -> tuple[int, float | None]:
-    """The last row up to a sequence number at which no group goes on, and its time; none if there is no row."""
+def drop_samples(
+    connection: sqlite3.Connection, stream: StreamRow, sequence: int
+) -> tuple[StreamRow, dict[int | None, int]]:
+    """Remove the samples up to the last row at which no group goes on after a sequence number.
+
+    Gives the new row of the stream, and how many of each source are gone.
+    """
     across = "SELECT first - 1 FROM batches WHERE stream = ? AND first <= ? AND first + span - 1 > ?"
     last_time = """
         SELECT max(time) FROM (
@@ -140,13 +141,9 @@ def droppable(connection: sqlite3.Connection, stream: StreamRow, sequence: int) 
     """
     end = value(connection, across, stream.id, sequence, sequence)
     end = min(sequence, stream.last) if end is None else end
-    return end, value(connection, last_time, stream.id, end)
-
-
-def drop_samples(
-    connection: sqlite3.Connection, stream: StreamRow, end: int, time: float
-) -> tuple[StreamRow, dict[int | None, int]]:
-    """Remove the samples up to a row; the new row of the stream, and how many of each source are gone."""
+    time = value(connection, last_time, stream.id, end)
+    if time is None:
+        return stream, {}
     counts = f"SELECT source, count(*) FROM samples WHERE id IN ({_DROPPED}) GROUP BY source"
     dropped = dict(connection.execute(counts, (stream.id, end)).fetchall())
     connection.execute(f"DELETE FROM samples WHERE id IN ({_DROPPED})", (stream.id, end))

@@ -14,6 +14,7 @@ from pta.serve.journal.schema import (
     UNCHAINED,
     about_columns,
     connect,
+    is_chained,
     link,
     read_streams,
     value,
@@ -57,14 +58,7 @@ def last_link(connection: sqlite3.Connection, stream: int) -> bytes:
             SELECT * FROM (SELECT sequence, link FROM operations WHERE stream = ?1 ORDER BY sequence DESC LIMIT 1)
         ) ORDER BY at DESC LIMIT 1
     """
-    found: bytes | None = value(connection, query, stream)
-    return b"" if found is None else found
-
-
-def newest_link(connection: sqlite3.Connection, table: str) -> bytes:
-    """The link that the next row of a table comes after."""
-    found: bytes | None = value(connection, f"SELECT link FROM {table} ORDER BY id DESC LIMIT 1")
-    return b"" if found is None else found
+    return value(connection, query, stream) or b""
 
 
 def unchain(connection: sqlite3.Connection, table: str, removed: str, *parameters: object) -> None:
@@ -89,7 +83,7 @@ def unchain(connection: sqlite3.Connection, table: str, removed: str, *parameter
 def add_chain(path: Path) -> None:
     """Give a whole journal without links its links, in one transaction; one that has them is left as it is."""
     with closing(connect(path, FORMAT, UNCHAINED)) as connection:
-        if value(connection, "PRAGMA user_version") == FORMAT:
+        if is_chained(connection):
             return
         connection.execute("BEGIN IMMEDIATE")
         for table, content in _LINKED.items():

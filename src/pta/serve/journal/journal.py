@@ -1,7 +1,7 @@
 """The journal of a data folder: every learned sample and every operation, on the disk before it is acknowledged.
 
-Its connections are in `database.py`, what it knows without reading in `registry.py`, changes of what is written in
-`batches.py`, and its tables in `schema.py`.
+Its connections and what it knows without reading are in `database.py`, changes of what is written in `batches.py`, and
+its tables in `schema.py`.
 """
 
 import json
@@ -20,9 +20,8 @@ from pta.serve.journal import batches, schema
 from pta.serve.journal.chain import add_chain
 from pta.serve.journal.check import damage
 from pta.serve.journal.data_folder import FILE_NAME, keep_data_private, make_private_folder, require_plain_data
-from pta.serve.journal.database import JournalDatabase
+from pta.serve.journal.database import JournalDatabase, Registry
 from pta.serve.journal.loss import Witnesses, is_damaged
-from pta.serve.journal.registry import Registry
 from pta.serve.journal.repair import repair_journal
 from pta.serve.journal.rows import (
     ANSWER,
@@ -339,12 +338,8 @@ class Journal:
         A group that goes on after that number stays whole.
         """
         with self._database.writing:
-            known = self._known.stream(stream)
-            end, time = batches.droppable(self._database.writer, known, sequence)
-            if time is None:
-                return 0
             with self._database.transaction() as connection:
-                new, dropped = batches.drop_samples(connection, known, end, time)
+                new, dropped = batches.drop_samples(connection, self._known.stream(stream), sequence)
             self._known.put({stream: new})
             self._known.read_links()
             self._known.counts.subtract(dropped)

@@ -49,7 +49,11 @@ class Witnesses:
             stream, (sequence, *_) = path.parent.parent.name, path.stem.split("-")
             if stream.isdecimal() and sequence.isdecimal() and int(sequence) < _NO_SEQUENCE:
                 snapshots.setdefault(int(stream), {})[int(sequence)] = path
-        return cls(_read_count(folder), snapshots)
+        with suppress(OSError, ValueError):  # there is none, or a power failure has torn it
+            number, checksum = (folder / COUNT).read_bytes().split()
+            if seal(int(number)).hex().encode() == checksum:
+                return cls(int(number), snapshots)
+        return cls(0, snapshots)
 
     def lost(self, streams: Iterable[StreamRow]) -> Iterator[str]:
         """What proves that the journal had more rows than these streams have, one line each."""
@@ -104,15 +108,6 @@ class CountFile:
     def close(self) -> None:
         """End writing."""
         os.close(self._file)
-
-
-def _read_count(folder: Path) -> int:
-    """0 where there is none, and where a power failure has torn it."""
-    with suppress(OSError, ValueError):
-        number, checksum = (folder / COUNT).read_bytes().split()
-        if seal(int(number)).hex().encode() == checksum:
-            return int(number)
-    return 0
 
 
 def is_damaged(path: Path) -> bool:

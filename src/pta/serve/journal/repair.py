@@ -7,7 +7,7 @@ from rows which are gone are set aside.
 import shutil
 import sqlite3
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from itertools import chain, count
@@ -102,7 +102,13 @@ def _go_on(connection: sqlite3.Connection, witnesses: Witnesses, folder: Path, h
     """Set aside what is newer than the rows that are there, and use no number of a lost one again."""
     streams = read_streams(connection)
     _write_count(folder, max(witnesses.count, 1 + count_of(streams)))  # refused until the repair has ended
-    _set_aside(folder, witnesses.newer({stream.id: _end(connection, stream) for stream in streams}))
+    numbers = (folder / SET_ASIDE / str(number) for number in count(1))
+    aside = next(one for one in numbers if not one.exists())
+    for path in witnesses.newer({stream.id: _end(connection, stream) for stream in streams}):
+        target = aside / path.relative_to(folder)
+        for parent in (folder / SET_ASIDE, aside, target.parent):
+            make_private_folder(parent)
+        path.rename(target)
     newest = {number: max(paths) for number, paths in witnesses.snapshots.items()}
     for stream in streams:
         last = stream.last
@@ -129,16 +135,6 @@ def _end(connection: sqlite3.Connection, stream: StreamRow) -> int:
         )
     """
     return max(stream.dropped, value(connection, query, stream.id))
-
-
-def _set_aside(folder: Path, paths: Iterable[Path]) -> None:
-    """Move files of a data folder to a folder in it that has the number of the repair."""
-    aside = next(one for one in (folder / SET_ASIDE / str(number) for number in count(1)) if not one.exists())
-    for path in paths:
-        target = aside / path.relative_to(folder)
-        for parent in (folder / SET_ASIDE, aside, target.parent):
-            make_private_folder(parent)
-        path.rename(target)
 
 
 def _write_count(folder: Path, number: int) -> None:
@@ -173,8 +169,14 @@ def _copy_groups(old: sqlite3.Connection, into: sqlite3.Connection) -> None:
         if group is None:
             end = kept + 1
         else:
-            last = _copy(group, old, into, last)
-            kept = group[-1].operation if group else 0
+            for batch in group:
+                linked = batch.linked(last)
+                last, kept = linked.link, batch.operation
+                into.executemany(INSERT_SAMPLE, batch.rows)
+                into.execute(INSERT_BATCH, linked.columns())
+                answers = value(old, "SELECT answers FROM batches WHERE id = ?", batch.id)
+                if answers is not None and answers[-8:] == seal(batch.id, answers[:-8]):
+                    into.execute("UPDATE batches SET answers = ? WHERE id = ?", (answers, batch.id))
     last = b""
     for row in operations:
         if row[0] < end:
@@ -228,16 +230,3 @@ def _whole_operations(connection: sqlite3.Connection) -> tuple[list[tuple[Any, .
 def _first_gap(connection: sqlite3.Connection, table: str) -> int:
     """The first row before which others are missing."""
     return next(breaks(connection, table), sys.maxsize) if is_chained(connection) else sys.maxsize
-
-
-def _copy(group: list[Batch], old: sqlite3.Connection, into: sqlite3.Connection, last: bytes) -> bytes:
-    """Copy a group as the next of a chain; its last link."""
-    for batch in group:
-        linked = batch.linked(last)
-        last = linked.link
-        into.executemany(INSERT_SAMPLE, batch.rows)
-        into.execute(INSERT_BATCH, linked.columns())
-        answers = value(old, "SELECT answers FROM batches WHERE id = ?", batch.id)
-        if answers is not None and answers[-8:] == seal(batch.id, answers[:-8]):
-            into.execute("UPDATE batches SET answers = ? WHERE id = ?", (answers, batch.id))
-    return last
