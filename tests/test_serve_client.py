@@ -80,12 +80,12 @@ def test_every_operation_on_a_stream(client, samples, tmp_path, pets):
     client.operate("door", "reset", classes=["cat"])
     client.operate("door", "reset")
     assert client.show("door")["position"] == 0
-    client.import_state("door", state)
+    client.operate("door", "import", content=state)
     assert client.show("door")["position"] == 6
     client.operate("door", "freeze")
     assert client.infer(samples[0], stream="door").reason is not None
     client.operate("door", "thaw")
-    assert client.delete("door", dry_run=True)["samples"] == client.delete("door")["samples"] == 6
+    assert client.operate("door", "delete", dry_run=True)["samples"] == client.operate("door", "delete")["samples"] == 6
     with pytest.raises(Refused) as refused:
         client.show("door")
     assert refused.value.status == 404

@@ -107,17 +107,9 @@ class Client:
             return self._json(how.method, path, argument["content"], "application/octet-stream")
         return self._json(how.method, path, json.dumps(argument).encode() if how.arguments else b"")
 
-    def delete(self, stream: str, *, dry_run: bool = False) -> dict[str, Any]:
-        """Erase a stream."""
-        return self.operate(stream, "delete", dry_run=dry_run)
-
     def export_state(self, stream: str = "default") -> bytes:
         """The state as the content of a file that `pta.load_adapter` reads."""
         return self._ask("GET", f"{_place(stream)}/export")[0]
-
-    def import_state(self, stream: str, content: bytes, *, dry_run: bool = False) -> dict[str, Any]:
-        """Go on from an exported state."""
-        return self.operate(stream, "import", dry_run=dry_run, content=content)
 
     def close(self) -> None:
         """End the connection."""

@@ -105,7 +105,10 @@ class Gate:
             if refused.status == 500:
                 self._log.failure(number, error)
             if status == 0:
-                await _error_response(refused, number)(scope, receive, answer)
+                told = {} if refused.retry_after is None else {"retry-after": str(refused.retry_after)}
+                told |= {"www-authenticate": "Bearer"} if refused.status == 401 else {}
+                body_of_error = Json({"error": f"{refused} (request {number})"}, refused.status, told)
+                await body_of_error(scope, receive, answer)
         finally:
             body.release()
             seconds = perf_counter() - started
@@ -146,11 +149,3 @@ def as_refused(error: Exception) -> Refused:
     return (
         Refused(422, str(error)) if isinstance(error, UserMistake) else Refused(500, "internal error; the log has more")
     )
-
-
-def _error_response(refused: Refused, number: int) -> Response:
-    """An error with the number under which the log has the request."""
-    headers = {} if refused.retry_after is None else {"retry-after": str(refused.retry_after)}
-    if refused.status == 401:
-        headers["www-authenticate"] = "Bearer"
-    return Json({"error": f"{refused} (request {number})"}, refused.status, headers)

@@ -81,12 +81,16 @@ def read_request(body: bytes, json_length: bytes | None, shape: Shape) -> tuple[
     tensor = _require_type(dict, "inputs[0]", inputs[0])
     features, pictures = _read_input(tensor, memoryview(body)[end:], shape)
     top, wanted = _read_outputs(head.get("outputs"), parameters, shape.classes)
-    learn, source = _learn(parameters.get("learn", "try")), _text("source", parameters.get("source"))
+    learn, source, id = parameters.get("learn", "try"), _text("source", parameters.get("source")), head.get("id")
+    if not isinstance(learn, bool | str) or learn not in _LEARN:
+        raise Refused(422, f'learn must be true, false or "try", got {shown(learn)}')
+    if id is not None and (not isinstance(id, str) or len(id.encode()) > _LONGEST_TEXT):
+        raise Refused(422, f"id must be a text of at most {_LONGEST_TEXT} bytes, got {shown(id)}")
     request = Request(
         stream=_text("stream", parameters.get("stream")) or DEFAULT_STREAM,
-        id=_id(head.get("id")),
-        digest=_digest(features, pictures, learn, source),
-        learn=learn,
+        id=id or None,  # an empty one is what some clients send for none
+        digest=_digest(features, pictures, _LEARN[learn], source),
+        learn=_LEARN[learn],
         source=source,
         top=top,
         logits="logits" in wanted,
@@ -110,8 +114,9 @@ def read_arguments(operation: StreamOperation, body: bytes) -> dict[str, Any]:
         return {operation.arguments[0].name: body}
     if not operation.arguments or (not operation.needs_body and body in (b"", b"null")):
         return {}
-    given = {name: value for name, value in read_object(body).items() if value is not None}
-    _require_known("the body", given, [argument.name for argument in operation.arguments])
+    whole = read_object(body)
+    _require_known("the body", whole, [argument.name for argument in operation.arguments])
+    given = {name: value for name, value in whole.items() if value is not None}
     for argument in operation.arguments:
         if argument.required and argument.name not in given:
             raise Refused(422, f"{argument.name} is required: {argument.help}")
@@ -153,21 +158,6 @@ def _text(name: str, given: object) -> str | None:
     if not isinstance(given, str) or not given.isprintable() or not 0 < len(given.encode()) <= _LONGEST_TEXT:
         raise Refused(422, f"{name} must be a text of 1 to {_LONGEST_TEXT} printable bytes, got {shown(given)}")
     return given
-
-
-def _id(given: object) -> str | None:
-    """Any text; an empty one is what some clients send for none."""
-    if given is None or given == "":
-        return None
-    if not isinstance(given, str) or len(given.encode()) > _LONGEST_TEXT:
-        raise Refused(422, f"id must be a text of at most {_LONGEST_TEXT} bytes, got {shown(given)}")
-    return given
-
-
-def _learn(given: object) -> Learn:
-    if not isinstance(given, bool | str) or given not in _LEARN:
-        raise Refused(422, f'learn must be true, false or "try", got {shown(given)}')
-    return _LEARN[given]
 
 
 def _read_outputs(given: Any, parameters: Mapping[str, Any], classes: int) -> tuple[int, Wanted]:
@@ -282,25 +272,23 @@ def _pictures(tensor: Mapping[str, Any], raw: memoryview | None, shape: Shape) -
     rows, datatype = _rows(tensor, "image", (), shape.batch), tensor.get("datatype")
     if datatype != "BYTES":
         raise Refused(422, f"image must be BYTES, got {shown(datatype)}")
-    pictures = _from_base64(tensor.get("data")) if raw is None else _from_binary(raw)
+    if raw is None:
+        pictures = _from_base64(_require_type(list, "image: data", tensor.get("data")))
+    else:
+        try:
+            pictures = split_elements(raw)
+        except ValueError as error:
+            raise Refused(422, f"image: {error}") from None
+        for number, picture in enumerate(pictures):
+            _require_no_address(number, picture)
     if len(pictures) != rows:
         raise Refused(422, f"image: the shape says {rows}, but there are {len(pictures)}")
-    return pictures
+    return tuple(pictures)
 
 
-def _from_binary(raw: memoryview) -> tuple[bytes, ...]:
-    try:
-        pictures = tuple(split_elements(raw))
-    except ValueError as error:
-        raise Refused(422, f"image: {error}") from None
-    for number, picture in enumerate(pictures):
-        _require_no_address(number, picture)
-    return pictures
-
-
-def _from_base64(data: object) -> tuple[bytes, ...]:
+def _from_base64(data: list[Any]) -> list[bytes]:
     pictures = []
-    for number, text in enumerate(_require_type(list, "image: data", data)):
+    for number, text in enumerate(data):
         if not isinstance(text, str):
             raise Refused(422, f"image[{number}] must be a text in base64, got {shown(text)}")
         _require_no_address(number, text[:16].encode())
@@ -308,7 +296,7 @@ def _from_base64(data: object) -> tuple[bytes, ...]:
             pictures.append(base64.b64decode(text, validate=True))
         except ValueError:
             raise Refused(422, f"image[{number}] is not base64") from None
-    return tuple(pictures)
+    return pictures
 
 
 def _require_no_address(number: int, start: bytes) -> None:

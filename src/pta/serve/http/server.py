@@ -26,11 +26,6 @@ def listen(host: str, port: int) -> socket.socket:
         raise InvalidParameter(f"cannot listen on {host}:{port}: {reason(error)}; --port chooses another") from None
 
 
-def run(app: Gate, service: Service, on: socket.socket, *, drain: float, forwarded_allow_ips: str) -> None:
-    """Serve until a signal comes; then answer what is queued within `drain` seconds. A second signal ends at once."""
-    _Server(configured(app, forwarded_allow_ips), service, drain).run(sockets=[on])
-
-
 def configured(app: Gate, forwarded_allow_ips: str = "") -> uvicorn.Config:
     """How uvicorn runs the application; it logs errors of its own alone."""
     return uvicorn.Config(
@@ -49,8 +44,11 @@ def configured(app: Gate, forwarded_allow_ips: str = "") -> uvicorn.Config:
     )
 
 
-class _Server(uvicorn.Server):
-    """Takes requests while it drains, so that a proxy finds out by `/v2/health/ready`."""
+class Server(uvicorn.Server):
+    """Serves until a signal comes; then answers what is queued within `drain` seconds. A second signal ends at once.
+
+    It takes requests while it drains, so that a proxy finds out by `/v2/health/ready`.
+    """
 
     def __init__(self, config: uvicorn.Config, service: Service, drain: float) -> None:
         super().__init__(config)
