@@ -25,9 +25,7 @@ class Scored(NamedTuple):
 
     features: NDArray[np.float16]  # B×d, as they are written
     unit: NDArray[np.float32]  # B×d, the same at unit length
-    labels: NDArray[np.int64]
-    probabilities: NDArray[np.float32]
-    entropies: NDArray[np.float32]
+    answers: NDArray[np.void]  # `ANSWER`, of which the columns zero_shot_… are filled
     touches: list[bytes]  # per sample the numbers of the classes it touches
 
     def of(self, rows: slice) -> "Scored":
@@ -43,24 +41,12 @@ class Scored(NamedTuple):
         return Scored._make([*map(np.concatenate, columns), list(chain(*touches))])
 
 
-@dataclass(frozen=True)
-class Answered:
+class Answered(NamedTuple):
     """What the method says of them."""
 
-    scored: Scored
     logits: Tensor  # B×C
     chances: NDArray[np.float64]  # B×C probabilities
-    labels: NDArray[np.int64]
-    probabilities: NDArray[np.float32]
-    entropies: NDArray[np.float32]
-
-    def stored(self) -> NDArray[np.void]:
-        """What the journal keeps of the answers."""
-        rows = np.empty(len(self.labels), ANSWER)
-        for prefix, part in (("", self), ("zero_shot_", self.scored)):
-            rows[f"{prefix}label"], rows[f"{prefix}entropy"] = part.labels, part.entropies
-            rows[f"{prefix}probability"] = part.probabilities
-        return rows
+    answers: NDArray[np.void]  # `ANSWER`, as the journal keeps it
 
 
 def rounded(features: NDArray[np.float32]) -> NDArray[np.float16]:
@@ -83,9 +69,11 @@ def score(features: NDArray[np.float16], classifier: ZeroShotClassifier, rule: R
     z = z - z[np.arange(len(z)), labels][:, None]
     weights = np.exp(z)
     total = weights.sum(axis=1)
-    entropies = np.log(total) - np.einsum("bc,bc->b", weights, z) / total
+    answers = np.zeros(len(z), ANSWER)
+    answers["zero_shot_label"], answers["zero_shot_probability"] = labels, 1 / total
+    answers["zero_shot_entropy"] = np.log(total) - np.einsum("bc,bc->b", weights, z) / total
     if rule is None:
-        return Scored(features, unit, labels, 1 / total, entropies, [b""] * len(z))
+        return Scored(features, unit, answers, [b""] * len(z))
     samples, classes = (weights >= (rule.threshold * (1 - DOUBT)) * total[:, None]).nonzero()
     if (weights[samples, classes] <= (rule.threshold * (1 + DOUBT)) * total[samples]).any():  # float64 decides
         found = find_touches(zero_shot, zero_shot.logits, rule)
@@ -94,17 +82,17 @@ def score(features: NDArray[np.float16], classifier: ZeroShotClassifier, rule: R
     packed = classes.astype("<u4").tobytes()
     ends = (4 * np.searchsorted(samples, np.arange(len(z) + 1))).tolist()
     touches = [packed[start:end] for start, end in pairwise(ends)]
-    return Scored(features, unit, labels, 1 / total, entropies, touches)
+    return Scored(features, unit, answers, touches)
 
 
 def answer(adapter: Adapter, scored: Scored, *, learn: bool) -> Answered:
     """The method's answers; `learn` from all samples, in order, or from none."""
     logits = (adapter.step if learn else adapter.predict)(_samples(scored.unit))
     spread = adapter.probabilities_unchecked(logits)
-    entropies, chances = entropy_of(spread).numpy(), spread.numpy()
-    labels = logits.numpy().argmax(axis=1)
-    probabilities = chances[np.arange(len(labels)), labels].astype(np.float32)
-    return Answered(scored, logits, chances, labels, probabilities, entropies.astype(np.float32))
+    chances, answers = spread.numpy(), scored.answers.copy()
+    answers["label"] = labels = logits.numpy().argmax(axis=1)
+    answers["probability"], answers["entropy"] = chances[np.arange(len(labels)), labels], entropy_of(spread).numpy()
+    return Answered(logits, chances, answers)
 
 
 def warm_up(adapter: Adapter) -> None:

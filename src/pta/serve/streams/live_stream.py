@@ -78,7 +78,7 @@ class StreamStatistics:
 
     def add(self, given: Answered, learned: bool, latencies: list[float]) -> None:
         """Count the answers of a group, which were learned or not, with the seconds that each request took."""
-        labels, alone = given.labels.tolist(), given.scored.labels.tolist()
+        labels, alone = given.answers["label"].tolist(), given.answers["zero_shot_label"].tolist()
         changed = [one != other for one, other in zip(labels, alone, strict=True)]
         self.answered += len(labels)
         self.learned += len(labels) if learned else 0
@@ -87,8 +87,8 @@ class StreamStatistics:
             self.answers[label] += 1
         self._prediction += given.chances.sum(axis=0)
         self._changed.extend(changed)
-        self._adapted.extend(given.entropies.tolist())
-        self._zero_shot.extend(given.scored.entropies.tolist())
+        self._adapted.extend(given.answers["entropy"].tolist())
+        self._zero_shot.extend(given.answers["zero_shot_entropy"].tolist())
         self._latencies.extend(latencies)
         second, count = int(time.monotonic()), len(labels)
         if self._per_second and self._per_second[-1][0] == second:

@@ -195,7 +195,7 @@ class Past:
         (group,) = self.journal.groups(self.number, batch.first - 1, batch.last)
         answered = state.learn(score(group.features, state.adapter.classifier, None), batch.last)
         answers = np.zeros(batch.last - batch.first + 1, ANSWER)
-        answers[group.sequences - batch.first] = answered.stored()
+        answers[group.sequences - batch.first] = answered.answers
         return answers
 
     def count_changed(self, before: History, after: History) -> int:

@@ -111,10 +111,10 @@ class Replies:
     def __init__(self, class_names: Sequence[str]) -> None:
         self._names = np.array(class_names, dtype=object)
 
-    def first(self, job: PendingRequest, answered: Answered, answers: NDArray[np.void], rows: slice) -> Result:
+    def first(self, job: PendingRequest, answered: Answered, rows: slice) -> Result:
         """The reply to a request that has some of the rows of a batch."""
         request, logits = job.request, answered.logits[rows]
-        outputs = self._outputs(answers[rows], job.sequences)
+        outputs = self._outputs(answered.answers[rows], job.sequences)
         if request.top:
             best = logits.topk(min(request.top, len(self._names)), dim=1).indices.numpy()
             outputs["top_label"] = self._names[best]

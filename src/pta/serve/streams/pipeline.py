@@ -291,15 +291,14 @@ class Pipeline:
                 # The other streams of the group still learn what is in the journal.
                 with errors_told_to(partial(self._fail, some)), stream.lock:
                     answered = self._answer(stream, some, learn)
-                    answers = answered.stored()
                     if learn:
-                        stored[stream.number] = int(some[0].sequences[0]), answers
+                        stored[stream.number] = int(some[0].sequences[0]), answered.answers
                         stream.time = group.time
-                        stream.since_snapshot += len(answered.labels)
+                        stream.since_snapshot += len(answered.answers)
                     now = time.perf_counter()
                     stream.statistics.add(answered, learn, [now - job.began for job in some])
                     stream.version += 1
-                    replies += [(job, self._replies.first(job, answered, answers, rows)) for job, rows in _slices(some)]
+                    replies += [(job, self._replies.first(job, answered, rows)) for job, rows in _slices(some)]
         if stored:
             self.last_answers.add(group.number, stored)
         for job, reply in replies:

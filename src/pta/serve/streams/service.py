@@ -1,6 +1,7 @@
 """Service: named streams that share an encoder and a classifier; the state of each is the replay of its journal."""
 
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -42,7 +43,7 @@ class Service:
         self._pipeline = Pipeline(served, settings, journal, self._pending, self._streams, lambda: self._saving)
         if durable is not None:
             self._saving = Saving(settings, durable, self._streams, self._pipeline.write)
-        self._operating = Operating(served, journal, self._streams, self._pipeline, self._saving)
+        self._operating = partial(Operating, served, journal, self._streams, self._pipeline, self._saving)
 
     @classmethod
     def open(cls, served: ServedModel, folder: Path | None, settings: ServiceSettings | None = None) -> "Service":
@@ -113,7 +114,7 @@ class Service:
         stream = self._streams.require(name)
         with stream.changing:
             self._require_running()
-            return self._operating.operate(stream, operation, dry_run, argument)
+            return self._operating(stream, operation, dry_run).operate(argument)
 
     def export(self, name: str) -> bytes:
         """The state as a file that `pta.load_adapter` and `--state` read."""
