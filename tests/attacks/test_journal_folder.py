@@ -199,7 +199,7 @@ def test_a_start_that_replays_more_than_1000_rows_writes_a_snapshot(tmp_path, ro
 
 
 def test_a_start_that_replays_many_rows_writes_a_snapshot(tmp_path, monkeypatch):
-    monkeypatch.setattr("pta.serve.streams.saving._MANY", 10)
+    monkeypatch.setattr("pta.serve.streams.stream_set._MANY", 10)
     with open_service(tmp_path) as service:
         for seed in range(11):
             ask(service, seed)

@@ -100,17 +100,16 @@ def read_result(content: bytes, length: int | None) -> Result:
     answer, outputs, at = json.loads(content[:length]), {}, length or 0
     for output in answer["outputs"]:
         size = output.get("parameters", {}).get("binary_data_size")
-        data = output.get("data") if size is None else content[at : at + size]
-        outputs[output["name"]] = _array(data, output["datatype"]).reshape(output["shape"])
+        kind, data = output["datatype"], output.get("data") if size is None else content[at : at + size]
+        if kind == "BYTES":
+            texts = data if size is None else [one.decode() for one in split_elements(data)]
+            column = np.array(texts, dtype=object)
+        else:
+            column = np.array(data, DTYPES[kind]) if size is None else np.frombuffer(data, DTYPES[kind])
+        outputs[output["name"]] = column.reshape(output["shape"])
         at += size or 0
     told = answer["parameters"]
     return Result(answer["id"], told["stream"], told["learned"], told["repeated"], told.get("reason"), outputs)
-
-
-def _array(data: Any, datatype: str) -> NDArray[Any]:
-    if datatype != "BYTES":
-        return np.frombuffer(data, DTYPES[datatype]) if isinstance(data, bytes) else np.array(data, DTYPES[datatype])
-    return np.array([one.decode() for one in split_elements(data)] if isinstance(data, bytes) else data, dtype=object)
 
 
 def join_elements(elements: Iterable[bytes | str]) -> bytes:

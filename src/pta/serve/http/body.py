@@ -65,7 +65,18 @@ class Body:
             self._take(int(length))
         try:
             async with asyncio.timeout(self._bodies.seconds):
-                return await self._read(most, told.format(most))
+                parts, size = [], 0
+                while not self.is_read:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientLeft
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > most:
+                        raise Refused(413, f"the body has more than {most:,} bytes; {told.format(most)}")
+                    self._take(max(0, size - self._taken))
+                    self.is_read = not message.get("more_body", False)
+                return parts[0] if len(parts) == 1 else b"".join(parts)
         except TimeoutError:
             seconds = f"{self._bodies.seconds:g}"
             raise Refused(408, f"the body did not come within {seconds} seconds (--body-timeout)") from None
@@ -74,22 +85,6 @@ class Body:
         """The request is answered, or its client has left."""
         self._bodies.free += self._taken
         self._taken = 0
-
-    async def _read(self, most: int, limit: str) -> bytes:
-        parts, size = [], 0
-        while True:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise ClientLeft
-            part = message.get("body", b"")
-            size += len(part)
-            if size > most:
-                raise Refused(413, f"the body has more than {most:,} bytes; {limit}")
-            self._take(max(0, size - self._taken))
-            parts.append(part)
-            if not message.get("more_body", False):
-                self.is_read = True
-                return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _take(self, size: int) -> None:
         """Take more bytes of those that all bodies share."""

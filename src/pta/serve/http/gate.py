@@ -4,11 +4,10 @@ On the way back each answer gets headers, and a line of the log.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from itertools import count
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from starlette.concurrency import run_in_threadpool
@@ -39,8 +38,7 @@ class Json(Response):
         return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-@dataclass(frozen=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """A route, and what the OpenAPI document says of it."""
 
     method: str

@@ -3,9 +3,9 @@
 Changes happen in a transaction of the caller, who holds the lock for writing.
 """
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from sqlite3 import Connection
 
 import numpy as np
 
@@ -66,7 +66,7 @@ def pages_of(group: Sequence[Batch]) -> int:
     return 8 + len(rows) * len(rows[0].feature) // PAGE + min(len(rows), rows[-1].id // 400)
 
 
-def write_answers(connection: sqlite3.Connection, answers: StoredAnswers) -> None:
+def write_answers(connection: Connection, answers: StoredAnswers) -> None:
     """Add the answers of a group to its batches; those of samples that were erased meanwhile are left out."""
     query = "SELECT id, span, erased FROM batches NOT INDEXED WHERE id >= ?1 AND group_ = ?1 AND stream = ?2"
     for stream, given in answers.answers.items():
@@ -82,11 +82,11 @@ def write_answers(connection: sqlite3.Connection, answers: StoredAnswers) -> Non
             _put_answers(connection, id, given.tobytes())
 
 
-def _put_answers(connection: sqlite3.Connection, batch: int, answers: bytes) -> None:
+def _put_answers(connection: Connection, batch: int, answers: bytes) -> None:
     connection.execute("UPDATE batches SET answers = ? WHERE id = ?", (answers + seal(batch, answers), batch))
 
 
-def erase_samples(connection: sqlite3.Connection, source: SourceRow, until: int) -> int:
+def erase_samples(connection: Connection, source: SourceRow, until: int) -> int:
     """Remove the samples of a source up to a sequence number; says how many."""
     theirs = f"FROM samples s {ITS_BATCH} WHERE s.source = ?"
     erased = 0
@@ -114,7 +114,7 @@ def erase_samples(connection: sqlite3.Connection, source: SourceRow, until: int)
     return erased
 
 
-def delete_stream(connection: sqlite3.Connection, stream: StreamRow) -> StreamRow:
+def delete_stream(connection: Connection, stream: StreamRow) -> StreamRow:
     """Remove all rows of a stream but its own, which keeps its last number."""
     for table in ("batches", "operations"):
         unchain(connection, table, "stream = ?", stream.id)
@@ -125,9 +125,7 @@ def delete_stream(connection: sqlite3.Connection, stream: StreamRow) -> StreamRo
     return new
 
 
-def drop_samples(
-    connection: sqlite3.Connection, stream: StreamRow, sequence: int
-) -> tuple[StreamRow, dict[int | None, int]]:
+def drop_samples(connection: Connection, stream: StreamRow, sequence: int) -> tuple[StreamRow, dict[int | None, int]]:
     """Remove the samples up to the last row at which no group goes on after a sequence number.
 
     Gives the new row of the stream, and how many of each source are gone.

@@ -1,10 +1,10 @@
 """The chain of a journal's rows: where it is broken, how rows leave it on purpose, and how older journals get one."""
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from sqlite3 import Connection
 
 from pta.serve.journal.schema import (
     FORMAT,
@@ -24,7 +24,7 @@ _LINKED = {"batches": "id, stream, first, span, time", "operations": "seal"}
 """What goes into the links of a table."""
 
 
-def broken_links(connection: sqlite3.Connection) -> Iterator[str]:
+def broken_links(connection: Connection) -> Iterator[str]:
     """Where rows are missing, one line each."""
     names = dict(connection.execute("SELECT id, name FROM streams").fetchall())
     for table, at in zip(_LINKED, ("first", "sequence"), strict=True):
@@ -39,7 +39,7 @@ def broken_links(connection: sqlite3.Connection) -> Iterator[str]:
         yield f"samples after row {last} belong to no stream"
 
 
-def breaks(connection: sqlite3.Connection, table: str) -> Iterator[int]:
+def breaks(connection: Connection, table: str) -> Iterator[int]:
     """The rows before which others are missing."""
     before = b""
     with closing(connection.execute(f"SELECT id, link, after, {_LINKED[table]} FROM {table} ORDER BY id")) as rows:
@@ -49,7 +49,7 @@ def breaks(connection: sqlite3.Connection, table: str) -> Iterator[int]:
             before = found
 
 
-def last_link(connection: sqlite3.Connection, stream: int) -> bytes:
+def last_link(connection: Connection, stream: int) -> bytes:
     """The link of the last batch or operation of a stream that is kept."""
     query = """
         SELECT link FROM (
@@ -61,7 +61,7 @@ def last_link(connection: sqlite3.Connection, stream: int) -> bytes:
     return value(connection, query, stream) or b""
 
 
-def unchain(connection: sqlite3.Connection, table: str, removed: str, *parameters: object) -> None:
+def unchain(connection: Connection, table: str, removed: str, *parameters: object) -> None:
     """Link the rows after those that fulfil a condition, and are to be removed, to the rows before them."""
     first, last = connection.execute(f"SELECT min(id), max(id) FROM {table} WHERE {removed}", parameters).fetchone()
     if first is None:

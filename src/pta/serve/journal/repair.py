@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Any
 
 from pta.errors import UnreadableFile, family, reason
@@ -77,7 +78,7 @@ def repair_journal(path: Path) -> None:
         _write_count(path.parent, count_of(read_streams(repaired)))
 
 
-def _lost(witnesses: Witnesses, connection: sqlite3.Connection) -> Iterator[str]:
+def _lost(witnesses: Witnesses, connection: Connection) -> Iterator[str]:
     yield from witnesses.lost(read_streams(connection))
 
 
@@ -98,7 +99,7 @@ def _keep(path: Path, log: Path) -> None:
             keep_private(copy)
 
 
-def _go_on(connection: sqlite3.Connection, witnesses: Witnesses, folder: Path, has_lost: bool) -> None:
+def _go_on(connection: Connection, witnesses: Witnesses, folder: Path, has_lost: bool) -> None:
     """Set aside what is newer than the rows that are there, and use no number of a lost one again."""
     streams = read_streams(connection)
     _write_count(folder, max(witnesses.count, 1 + count_of(streams)))  # refused until the repair has ended
@@ -124,7 +125,7 @@ def _go_on(connection: sqlite3.Connection, witnesses: Witnesses, folder: Path, h
         connection.execute(UPDATE_ABOUT, columns)
 
 
-def _end(connection: sqlite3.Connection, stream: StreamRow) -> int:
+def _end(connection: Connection, stream: StreamRow) -> int:
     """The last sequence number of a stream that snapshots may have learned."""
     if stream.link == last_link(connection, stream.id):
         return stream.last
@@ -142,7 +143,7 @@ def _write_count(folder: Path, number: int) -> None:
         file.write(number)
 
 
-def _copy_small_tables(old: sqlite3.Connection, into: sqlite3.Connection, path: Path) -> None:
+def _copy_small_tables(old: Connection, into: Connection, path: Path) -> None:
     """Without these the samples mean nothing, so that all of it must be whole."""
     for table in ("about", "streams", "sources"):
         try:
@@ -162,7 +163,7 @@ def _copy_small_tables(old: sqlite3.Connection, into: sqlite3.Connection, path: 
             into.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})", columns)
 
 
-def _copy_groups(old: sqlite3.Connection, into: sqlite3.Connection) -> None:
+def _copy_groups(old: Connection, into: Connection) -> None:
     operations, end = _whole_operations(old)
     kept, last = 0, b""  # the last operation before the last group that is kept
     for group in _whole_groups(old, end):
@@ -184,7 +185,7 @@ def _copy_groups(old: sqlite3.Connection, into: sqlite3.Connection) -> None:
             into.execute(INSERT_OPERATION, columns)
 
 
-def _whole_groups(connection: sqlite3.Connection, end: int) -> Iterator[list[Batch] | None]:
+def _whole_groups(connection: Connection, end: int) -> Iterator[list[Batch] | None]:
     """The groups before the first damage, and before an operation; None after them if there are more."""
     group: list[Batch] = []
     streams = {stream.id for stream in read_streams(connection)}
@@ -210,7 +211,7 @@ def _whole_groups(connection: sqlite3.Connection, end: int) -> Iterator[list[Bat
     yield None
 
 
-def _whole_operations(connection: sqlite3.Connection) -> tuple[list[tuple[Any, ...]], int]:
+def _whole_operations(connection: Connection) -> tuple[list[tuple[Any, ...]], int]:
     """The operations before the first damaged one, and the number of that."""
     rows: list[tuple[Any, ...]] = []
     columns = "id, stream, sequence, time, kind, argument, seal"
@@ -227,6 +228,6 @@ def _whole_operations(connection: sqlite3.Connection) -> tuple[list[tuple[Any, .
     return rows, sys.maxsize
 
 
-def _first_gap(connection: sqlite3.Connection, table: str) -> int:
+def _first_gap(connection: Connection, table: str) -> int:
     """The first row before which others are missing."""
     return next(breaks(connection, table), sys.maxsize) if is_chained(connection) else sys.maxsize

@@ -20,6 +20,7 @@ from hashlib import blake2b
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Any, NamedTuple
 
 from pta.door.folders import sync_folder
@@ -225,7 +226,7 @@ def operation_columns(columns: tuple[Any, ...], before: bytes) -> tuple[Any, ...
     return *columns, sealed, link(before, sealed), None
 
 
-def connect(path: Path, *formats: int) -> sqlite3.Connection:
+def connect(path: Path, *formats: int) -> Connection:
     """A connection to a journal, of this format unless others are named; any other file is left as it is."""
     connection = _connect(path, "mode=rw")
     _require_format(connection, path, formats or (FORMAT,))
@@ -234,7 +235,7 @@ def connect(path: Path, *formats: int) -> sqlite3.Connection:
     return connection
 
 
-def connect_to_read(path: Path) -> sqlite3.Connection:
+def connect_to_read(path: Path) -> Connection:
     """A connection that changes nothing: the last other one to close would move the log into the database."""
     is_in_use = log_of(path).exists()
     connection = _connect(path, "mode=ro" if is_in_use else "mode=ro&immutable=1")  # which leaves no empty log
@@ -247,12 +248,12 @@ def log_of(database: Path) -> Path:
     return database.with_name(f"{database.name}-wal")
 
 
-def is_chained(connection: sqlite3.Connection) -> bool:
+def is_chained(connection: Connection) -> bool:
     """Whether a journal has links."""
     return bool(value(connection, "PRAGMA user_version") == FORMAT)
 
 
-def _connect(path: Path, how: str) -> sqlite3.Connection:
+def _connect(path: Path, how: str) -> Connection:
     place = f"{path.absolute().as_uri()}?{how}"
     return sqlite3.connect(place, uri=True, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
 
@@ -264,7 +265,7 @@ def remove_database(path: Path) -> None:
 
 
 @contextmanager
-def new_journal(path: Path) -> Iterator[sqlite3.Connection]:
+def new_journal(path: Path) -> Iterator[Connection]:
     """A journal without rows, to be filled; it comes to its place when the block has ended and it is on the disk."""
     part = path.with_name(f"{path.name}.new")
     remove_database(part)
@@ -283,7 +284,7 @@ def new_journal(path: Path) -> Iterator[sqlite3.Connection]:
     sync_folder(path.parent)
 
 
-def _require_format(connection: sqlite3.Connection, path: Path, formats: tuple[int, ...]) -> None:
+def _require_format(connection: Connection, path: Path, formats: tuple[int, ...]) -> None:
     try:
         if value(connection, "PRAGMA application_id") != _APPLICATION:
             raise UnreadableFile(
@@ -296,14 +297,14 @@ def _require_format(connection: sqlite3.Connection, path: Path, formats: tuple[i
         raise
 
 
-def value(connection: sqlite3.Connection, query: str, *parameters: object) -> Any:
+def value(connection: Connection, query: str, *parameters: object) -> Any:
     """The first column of the first row."""
     with closing(connection.execute(query, parameters)) as cursor:
         row = cursor.fetchone()
     return None if row is None else row[0]
 
 
-def read_batches(connection: sqlite3.Connection, where: str, *parameters: object) -> Iterator[Batch]:
+def read_batches(connection: Connection, where: str, *parameters: object) -> Iterator[Batch]:
     """The batches that fulfil a condition, which also gives their order, with their samples."""
     query = f"""
         SELECT b.id, b.stream, b.first, b.span, b.erased, b.time, b.group_, b.rest, b.operation, b.seal, s.*
@@ -316,7 +317,7 @@ def read_batches(connection: sqlite3.Connection, where: str, *parameters: object
             yield Batch(*[*rows[0][:10], samples])
 
 
-def read_streams(connection: sqlite3.Connection) -> list[StreamRow]:
+def read_streams(connection: Connection) -> list[StreamRow]:
     """All streams, also those that are deleted; a journal without a chain has no links."""
     return [StreamRow(*row[:-1]) for row in connection.execute("SELECT * FROM streams").fetchall()]
 

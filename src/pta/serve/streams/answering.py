@@ -16,7 +16,7 @@ from pta.engines.pta.rule import DOUBT, Rule
 from pta.engines.pta.touches import find_touches
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.methods import Adapter
-from pta.serve.journal.rows import ANSWER
+from pta.serve.journal.rows import ANSWER, Answers
 from pta.serve.streams.served_model import ServedModel, rule_of
 
 
@@ -25,7 +25,7 @@ class Scored(NamedTuple):
 
     features: NDArray[np.float16]  # B×d, as they are written
     unit: NDArray[np.float32]  # B×d, the same at unit length
-    answers: NDArray[np.void]  # `ANSWER`, of which the columns zero_shot_… are filled
+    answers: Answers  # `ANSWER`, of which the columns zero_shot_… are filled
     touches: list[bytes]  # per sample the numbers of the classes it touches
 
     def of(self, rows: slice) -> "Scored":
@@ -46,7 +46,7 @@ class Answered(NamedTuple):
 
     logits: Tensor  # B×C
     chances: NDArray[np.float64]  # B×C probabilities
-    answers: NDArray[np.void]  # `ANSWER`, as the journal keeps it
+    answers: Answers  # `ANSWER`, as the journal keeps it
 
 
 def rounded(features: NDArray[np.float32]) -> NDArray[np.float16]:

@@ -149,7 +149,7 @@ def full_summary(stream: LiveStream, read_only: str | None) -> dict[str, Any]:
     rows = zip(names, touches, answers, cosines, strict=True)
     sources, oldest = {}, (brief["sequence"], brief["time"])
     if (past := stream.past) is not None:
-        sources, oldest = past.journal.sources(past.number), past.journal.oldest(past.number)
+        sources, oldest = past.journal.sources(past.number), past.oldest
     largest = sorted(sources.items(), key=lambda one: -one[1])[:_MOST_SOURCES]
     return {
         **brief,

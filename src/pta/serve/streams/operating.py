@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from pta.errors import MachineFailure, UserMistake, nearest
-from pta.serve.journal.no_journal import JournalLike
-from pta.serve.journal.rows import OperationRow
+from pta.serve.journal.rows import JournalLike, OperationRow
 from pta.serve.open_files import require_free_files
 from pta.serve.requests import Refused
 from pta.serve.streams.answering import StreamState
@@ -19,9 +18,8 @@ from pta.serve.streams.history import History
 from pta.serve.streams.live_stream import LiveStream
 from pta.serve.streams.past import Past, imported_adapter
 from pta.serve.streams.pipeline import Pipeline
-from pta.serve.streams.saving import Saving
 from pta.serve.streams.served_model import ServedModel
-from pta.serve.streams.stream_set import StreamSet
+from pta.serve.streams.stream_set import Saving, StreamSet
 
 _NOT_WRITTEN_YET = 2**62  # the sequence number of an operation that is being prepared
 _NEARLY_THERE = 256  # samples that the learning thread may catch up with
@@ -96,7 +94,7 @@ class Operating:
     def _rewind(self, sequence: int | None = None, time: float | None = None) -> Done:
         past = self._past
         to = past.journal.sequence_at(past.number, time or 0.0) if sequence is None else sequence
-        last = past.journal.last(past.number)[0]
+        last = past.last
         if to > last:
             raise Refused(422, f"sequence {to} is not in the journal of {self._stream.name}, which ends at {last}")
         past.require_kept(to)
@@ -119,7 +117,7 @@ class Operating:
         return done
 
     def _undo(self) -> Done:
-        if self._past and self._stream.history.undoable is None:
+        if self._stream.history.undoable is None:
             raise Refused(409, f"no operation on stream {self._stream.name} is in force that could be undone")
         return self._replay({})
 
@@ -176,14 +174,14 @@ class Operating:
 
     def _replay(self, argument: Mapping[str, Any]) -> Done:
         """Make the state of the new history beside the stream, then swap it in."""
+        past, stream, after = self._past, self._stream, self._history_after(argument)
         if self._dry_run:
             return self._write(argument)
-        past, stream, after = self._past, self._stream, self._history_after(argument)
 
         def prepare() -> StreamState:
-            state = past.state_at(after, past.journal.last(past.number)[0])
+            state = past.state_at(after, past.last)
             for _ in range(_ROUNDS):
-                last = past.journal.last(past.number)[0]
+                last = past.last
                 if last - state.sequence <= _NEARLY_THERE:
                     break
                 past.advance(state, after, last)

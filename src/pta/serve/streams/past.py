@@ -4,15 +4,13 @@ import logging
 import platform
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import compress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from pta import __version__
 from pta.door.files import remove_temporary_files, write_atomically
@@ -28,7 +26,7 @@ from pta.serve.journal.data_folder import (
     require_whole,
 )
 from pta.serve.journal.journal import Journal
-from pta.serve.journal.rows import ANSWER, BatchSpan, GroupRows, OperationRow
+from pta.serve.journal.rows import ANSWER, Answers, BatchSpan, GroupRows, OperationRow
 from pta.serve.requests import Refused
 from pta.serve.streams.answering import StreamState, score
 from pta.serve.streams.history import History, Span
@@ -50,8 +48,7 @@ def made_by() -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True)
-class SavedState:
+class SavedState(NamedTuple):
     """A snapshot that is on the disk."""
 
     sequence: int
@@ -145,6 +142,16 @@ class Past:
             make_private_folder(part)
         self.snapshots = Snapshots(self.folder / "snapshots", served)
 
+    @property
+    def last(self) -> int:
+        """The last row, be it there or erased."""
+        return self.journal.last(self.number)[0]
+
+    @property
+    def oldest(self) -> tuple[int, float]:
+        """The last row that was dropped for room, and its time."""
+        return self.journal.oldest(self.number)
+
     def state_at(self, history: History, until: int) -> StreamState:
         """The state after a row; refused where the journal no longer reaches back far enough."""
         return self.replayed(history, until)[0]
@@ -153,14 +160,14 @@ class Past:
         """The same, and how many rows were read for it."""
         state = self.snapshots.newest(history, until)
         if state is None:
-            if history.spans(0, self.journal.oldest(self.number)[0]):
+            if history.spans(0, self.oldest[0]):
                 self.require_kept(0)
             state = StreamState.fresh(self._served)
         return state, self.advance(state, history, until)
 
     def require_kept(self, sequence: int) -> None:
         """Refuse a moment before the oldest that rows can be replayed from."""
-        dropped, when = self.journal.oldest(self.number)
+        dropped, when = self.oldest
         if sequence < dropped:
             moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
             raise Refused(
@@ -189,7 +196,7 @@ class Past:
         state.sequence = until
         return read
 
-    def answers_of(self, operations: list[OperationRow], batch: BatchSpan) -> NDArray[np.void]:
+    def answers_of(self, operations: list[OperationRow], batch: BatchSpan) -> Answers:
         """What the rows of a batch were answered: they are learned again from the state before them."""
         state = self.state_at(History.of(one for one in operations if one.sequence < batch.first), batch.first - 1)
         (group,) = self.journal.groups(self.number, batch.first - 1, batch.last)
@@ -200,8 +207,7 @@ class Past:
 
     def count_changed(self, before: History, after: History) -> int:
         """How many samples come into force or go out of force: those in force under one history and not the other."""
-        last = self.journal.last(self.number)[0]
-        ours, theirs = before.spans(0, last), after.spans(0, last)
+        ours, theirs = before.spans(0, self.last), after.spans(0, self.last)
         pairs = ((max(a, c), min(b, d)) for a, b in ours for c, d in theirs)
         common = [(first, last) for first, last in pairs if first <= last]
         one, other = before.unlearned, after.unlearned

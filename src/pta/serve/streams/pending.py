@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.serve.journal.rows import ANSWER, Found, StoredAnswers
+from pta.serve.journal.rows import ANSWER, Answers, Found, StoredAnswers
 from pta.serve.requests import USUAL_OUTPUTS, Refused, Request, Result
 from pta.serve.streams.answering import Answered, Scored
 from pta.serve.streams.live_stream import LiveStream
@@ -123,26 +123,26 @@ class Replies:
             outputs["logits"] = logits.float().numpy()
         return Result(job.id, request.stream, job.first is not None, False, job.reason, outputs)
 
-    def repeated(self, job: PendingRequest, found: Found, answers: NDArray[np.void]) -> Result:
+    def repeated(self, job: PendingRequest, found: Found, answers: Answers) -> Result:
         """The reply that an id was given first, as far as it is stored."""
         return Result(job.id, job.request.stream, True, True, None, self._outputs(answers, found.sequences))
 
-    def _outputs(self, answers: NDArray[np.void], sequences: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    def _outputs(self, answers: Answers, sequences: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         labels = {name: self._names[answers[name]] for name in ("label", "zero_shot_label")}
         numbers = {name: answers[name] for name in ("probability", "zero_shot_probability", "entropy")}
         return {**labels, **numbers, "sequence": sequences}
 
 
-_NONE: NDArray[np.void] = np.empty(0, ANSWER)
+_NONE: Answers = np.empty(0, ANSWER)
 
 
 class LastAnswers:
     """Threads that learn add the answers of a group, the writing thread takes them, and a repeated id finds them."""
 
     def __init__(self) -> None:
-        self.groups: deque[tuple[int, dict[int, tuple[int, NDArray[np.void]]]]] = deque()
+        self.groups: deque[tuple[int, dict[int, tuple[int, Answers]]]] = deque()
 
-    def add(self, group: int, answers: Mapping[int, tuple[int, NDArray[np.void]]]) -> None:
+    def add(self, group: int, answers: Mapping[int, tuple[int, Answers]]) -> None:
         """For each stream of a group its first row and its answers, in order of sequence."""
         self.groups.append((group, dict(answers)))
 
@@ -153,7 +153,7 @@ class LastAnswers:
         group, streams = self.groups[0]
         return StoredAnswers(group, {stream: answers for stream, (_, answers) in list(streams.items())})  # see `forget`
 
-    def find(self, stream: int, sequences: NDArray[np.int64]) -> NDArray[np.void] | None:
+    def find(self, stream: int, sequences: NDArray[np.int64]) -> Answers | None:
         """The answers of the rows of a request."""
         for _, streams in list(self.groups):
             first, answers = streams.get(stream, (0, _NONE))

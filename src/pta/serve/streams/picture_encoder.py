@@ -90,8 +90,19 @@ class PictureEncoder:
     # -- decode -----------------------------------------------------------------------------------------------------
 
     def _decode_all(self) -> None:
-        while (turn := self._next_turn()) is not None:
-            task, number = turn
+        while True:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: (self._turns and len(self._decoded) < self._reading.batch) or self._has_ended
+                )
+                if not self._turns:
+                    return
+                task, number = self._turns[0], self._turns[0].begun
+                self._turns.rotate(-1)
+                task.begun += 1
+                task.under_way += 1
+                if number == 0 or not task.has_more:  # `_begin` decides about the others
+                    self._turns.remove(task)
             with errors_told_to(partial(self._failed, task, number)):
                 if number == 0 and not self._begin(task):
                     continue
@@ -101,24 +112,9 @@ class PictureEncoder:
                     self._decoded.append((task, number, prepared))
                     self._changed.notify_all()
 
-    def _next_turn(self) -> tuple[_Task, int] | None:
-        """The next picture of the request whose turn it is; None at the end."""
-
-        def may_go_on() -> bool:
-            has_room = len(self._decoded) < self._reading.batch
-            return bool(self._turns and has_room) or (self._is_ending and not self._under_way)
-
-        with self._changed:
-            self._changed.wait_for(may_go_on)
-            if not self._turns:
-                return None
-            task, number = self._turns[0], self._turns[0].begun
-            self._turns.rotate(-1)
-            task.begun += 1
-            task.under_way += 1
-            if number == 0 or not task.has_more:  # `_begin` decides about the others
-                self._turns.remove(task)
-            return task, number
+    @property
+    def _has_ended(self) -> bool:
+        return self._is_ending and not self._under_way
 
     def _begin(self, task: _Task) -> bool:
         """Whether there is anything to do; a request of too many pixels is refused before the first is decoded."""
@@ -143,21 +139,19 @@ class PictureEncoder:
 
     def _encode_all(self, threads: int) -> None:
         use_threads(threads)
-        while batch := self._next_batch():
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._decoded or self._has_ended)
+                batch = [self._decoded.popleft() for _ in range(min(len(self._decoded), self._reading.batch))]
+                self._changed.notify_all()
+            if not batch:
+                return
             with errors_told_to(partial(self._all_failed, batch)):
                 self._encode(batch)
 
     def _all_failed(self, batch: Sequence[tuple[_Task, int, Any]], error: Exception) -> None:
         for task, number, _ in batch:
             self._failed(task, number, error)
-
-    def _next_batch(self) -> list[tuple[_Task, int, Any]]:
-        """What is decoded, up to a batch; nothing at the end."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._decoded or (self._is_ending and not self._under_way))
-            batch = [self._decoded.popleft() for _ in range(min(len(self._decoded), self._reading.batch))]
-            self._changed.notify_all()
-        return batch
 
     def _encode(self, batch: Sequence[tuple[_Task, int, Any]]) -> None:
         raw, errors = self._decoding.finish([prepared for _, _, prepared in batch])

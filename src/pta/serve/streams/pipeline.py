@@ -15,17 +15,15 @@ import torch
 from numpy.typing import NDArray
 
 from pta.errors import MachineFailure, PtaError, UserMistake
-from pta.serve.journal.no_journal import JournalLike
-from pta.serve.journal.rows import Committed, Found, NewRequest
+from pta.serve.journal.rows import Answers, Committed, Found, JournalLike, NewRequest
 from pta.serve.requests import Refused
 from pta.serve.streams.answering import Answered, Scored, answer, rounded, score, warm_up
 from pta.serve.streams.live_stream import LiveStream
 from pta.serve.streams.pending import LastAnswers, PendingRequest, PendingRequests, Replies, require_same
 from pta.serve.streams.picture_encoder import PictureEncoder
-from pta.serve.streams.saving import Saving
 from pta.serve.streams.served_model import ServedModel, ServiceSettings, rule_of
 from pta.serve.streams.stage import Stage, errors_told_to, one_thread
-from pta.serve.streams.stream_set import StreamSet
+from pta.serve.streams.stream_set import Saving, StreamSet
 
 T = TypeVar("T")
 _log = logging.getLogger("pta.serve")
@@ -177,7 +175,7 @@ class Pipeline:
             self.beside.submit(self._recall, job, stream)
         return True
 
-    def _answers(self, stream: LiveStream, found: Found) -> NDArray[np.void] | None:
+    def _answers(self, stream: LiveStream, found: Found) -> Answers | None:
         return self.last_answers.find(stream.number, found.sequences) if found.answers is None else found.answers
 
     def _recall(self, job: PendingRequest, stream: LiveStream) -> None:

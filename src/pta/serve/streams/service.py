@@ -12,17 +12,16 @@ from pta.errors import StateMismatch, UserMistake
 from pta.methods.state_file import ANCHORS
 from pta.serve.journal.data_folder import keep_private
 from pta.serve.journal.journal import Journal
-from pta.serve.journal.no_journal import JournalLike, NoJournal
+from pta.serve.journal.rows import JournalLike, NoJournal
 from pta.serve.requests import Refused, Request, Result
 from pta.serve.streams.live_stream import brief_summary, full_summary
 from pta.serve.streams.operating import Operating
 from pta.serve.streams.past import imported_adapter
 from pta.serve.streams.pending import PendingRequests
 from pta.serve.streams.pipeline import Pipeline
-from pta.serve.streams.saving import Saving
 from pta.serve.streams.served_model import ServedModel, ServiceSettings, Shape
 from pta.serve.streams.stage import one_thread
-from pta.serve.streams.stream_set import StreamSet
+from pta.serve.streams.stream_set import Saving, StreamSet
 
 _ROUNDING = 1e-4  # of a unit vector: float32 text towers differ by some 1e-6 between processors
 
