@@ -42,7 +42,7 @@ class Connections:
             if oldest is None:
                 return False
             self.remove(oldest)
-            oldest.hang_up()
+            oldest.transport.abort()  # whatever the client has not read yet
         self._open.add(new)
         self._waiting[new] = self._strangers[new] = None
         return True
@@ -114,14 +114,10 @@ class HttpConnection(HttpToolsProtocol):
         is_sending = self._was_authorised and self.transport.get_write_buffer_size() > 0
         return not (self._is_authorised or is_sending)
 
-    def hang_up(self) -> None:
-        """End it at once, whatever the client has not read yet."""
-        self.transport.abort()
-
     def _check_deadline(self) -> None:
         left = self._since + self._seconds - self.loop.time()
         if left <= 0 and self.is_idle:
-            self.hang_up()
+            self.transport.abort()
         else:
             self._deadline = self.loop.call_later(left if left > 0 else self._seconds, self._check_deadline)
 

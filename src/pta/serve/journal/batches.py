@@ -4,7 +4,6 @@ Changes happen in a transaction of the caller, who holds the lock for writing.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from sqlite3 import Connection
 
 import numpy as np
@@ -22,6 +21,7 @@ from pta.serve.journal.schema import (
     read_batches,
     seal,
     value,
+    with_seal,
 )
 
 ITS_BATCH = "JOIN batches b ON b.id = (SELECT max(id) FROM batches WHERE id <= s.id)"
@@ -96,7 +96,7 @@ def erase_samples(connection: Connection, source: SourceRow, until: int) -> int:
         gone = {row.id for row in batch.rows if row.source == source.id and batch.sequence(row) <= until}
         connection.executemany("DELETE FROM samples WHERE id = ?", [(id,) for id in gone])
         rows = [row for row in batch.rows if row.id not in gone]
-        new = replace(batch, erased=batch.erased + len(gone), rows=rows).sealed()
+        new = batch._replace(erased=batch.erased + len(gone), rows=rows).sealed()
         connection.execute("UPDATE batches SET erased = ?, seal = ? WHERE id = ?", (new.erased, new.seal, id))
         stored = value(connection, "SELECT answers FROM batches WHERE id = ?", id)
         if not rows:
@@ -110,7 +110,7 @@ def erase_samples(connection: Connection, source: SourceRow, until: int) -> int:
     if first is None:
         connection.execute("DELETE FROM sources WHERE id = ?", (source.id,))
     else:
-        connection.execute(INSERT_SOURCE, replace(source, first=first).columns())
+        connection.execute(INSERT_SOURCE, with_seal(*source._replace(first=first)))
     return erased
 
 
@@ -120,8 +120,8 @@ def delete_stream(connection: Connection, stream: StreamRow) -> StreamRow:
         unchain(connection, table, "stream = ?", stream.id)
     for table in ("samples", "batches", "operations", "sources"):
         connection.execute(f"DELETE FROM {table} WHERE stream = ?", (stream.id,))
-    new = replace(stream, is_deleted=1, link=b"")
-    connection.execute(INSERT_STREAM, new.columns())
+    new = stream._replace(is_deleted=1, link=b"")
+    connection.execute(INSERT_STREAM, with_seal(*new))
     return new
 
 
@@ -147,6 +147,6 @@ def drop_samples(connection: Connection, stream: StreamRow, sequence: int) -> tu
     connection.execute(f"DELETE FROM samples WHERE id IN ({_DROPPED})", (stream.id, end))
     unchain(connection, "batches", "stream = ? AND first <= ?", stream.id, end)
     connection.execute("DELETE FROM batches WHERE stream = ? AND first <= ?", (stream.id, end))
-    new = replace(stream, dropped=end, dropped_time=time, link=last_link(connection, stream.id))
-    connection.execute(INSERT_STREAM, new.columns())
+    new = stream._replace(dropped=end, dropped_time=time, link=last_link(connection, stream.id))
+    connection.execute(INSERT_STREAM, with_seal(*new))
     return new, dropped

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from sqlite3 import Connection
 
@@ -12,12 +11,12 @@ from pta.serve.journal.schema import (
     INSERT_STREAM,
     TABLES,
     UNCHAINED,
-    about_columns,
     connect,
     is_chained,
     link,
     read_streams,
     value,
+    with_seal,
 )
 
 _LINKED = {"batches": "id, stream, first, span, time", "operations": "seal"}
@@ -99,8 +98,8 @@ def add_chain(path: Path) -> None:
             connection.execute(f"DROP TABLE {table}")
             connection.execute(TABLES[table])
         for stream in streams:
-            linked = replace(stream, link=last_link(connection, stream.id))
-            connection.execute(INSERT_STREAM, linked.columns())
-        connection.execute(INSERT_ABOUT, about_columns(identity, is_erasing, 0))
+            linked = stream._replace(link=last_link(connection, stream.id))
+            connection.execute(INSERT_STREAM, with_seal(*linked))
+        connection.execute(INSERT_ABOUT, with_seal(identity, is_erasing, 0))
         connection.execute(f"PRAGMA user_version = {FORMAT}")
         connection.execute("COMMIT")

@@ -21,11 +21,11 @@ from pta.serve.journal.schema import (
     Batch,
     SourceRow,
     StreamRow,
-    about_columns,
     connect,
     read_batches,
     read_streams,
     value,
+    with_seal,
 )
 from pta.serve.open_files import is_out_of_files
 
@@ -91,7 +91,7 @@ class JournalDatabase:
     def mark_erasing(self, is_erasing: int) -> None:
         """Note in a transaction that bytes of deleted rows may be left in the files, or that none are."""
         identity, used = self.writer.execute("SELECT identity, used FROM about").fetchone()
-        self.writer.execute(UPDATE_ABOUT, about_columns(identity, is_erasing, used))
+        self.writer.execute(UPDATE_ABOUT, with_seal(identity, is_erasing, used))
 
     def add_pages(self, count: int) -> None:
         """So many pages were added to the log, which is emptied when it is long."""

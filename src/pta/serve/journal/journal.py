@@ -6,9 +6,9 @@ its tables in `schema.py`.
 
 import json
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -155,30 +155,30 @@ class Journal:
         rows = self._database.read(query, stream)
         return [OperationRow(sequence, time, kind, json.loads(argument)) for sequence, time, kind, argument in rows]
 
-    def groups(self, stream: int, after: int = 0, until: int | None = None) -> Iterator[GroupRows]:
+    def groups(self, stream: int, after: int = 0, until: int = sys.maxsize) -> Iterator[GroupRows]:
         """The samples of a stream after a sequence number, up to another one, group by group.
 
         Raises:
             UnreadableFile: a row is not as it was written.
         """
-        last = self._known.stream(stream).last if until is None else until
+        until = min(until, self._known.stream(stream).last)
         names = {source.id: source.name for source in self._known.sources.values()}  # of all rows up to the last
         start = "SELECT max(first) FROM batches WHERE stream = ? AND first <= ?"
         first = self._database.read(start, stream, after + 1)[0][0] or 0
         piece = f"stream = ? AND first BETWEEN ? AND ? ORDER BY first LIMIT {_BATCHES_PER_READ}"
         while True:
-            found = self._database.read_batches(piece, stream, first, last)
+            found = self._database.read_batches(piece, stream, first, until)
             for batch in found:
                 if not batch.is_whole():
                     place = batch.place(self._known.stream(stream).name)
                     raise UnreadableFile(f"{self.path} is damaged: {place}; pta journal check lists all damage")
-                if rows := [row for row in batch.rows if after < batch.sequence(row) <= last]:
+                if rows := [row for row in batch.rows if after < batch.sequence(row) <= until]:
                     yield batches.group_rows(batch, rows, names)
             if len(found) < _BATCHES_PER_READ:
                 return
             first = found[-1].first + 1
 
-    def count(self, stream: int, *, source: str | None = None, after: int = 0, until: int | None = None) -> int:
+    def count(self, stream: int, *, source: str | None = None, after: int = 0, until: int = sys.maxsize) -> int:
         """How many samples a stream has after a sequence number, up to another one, of a source or of all."""
         known = None if source is None else self._known.sources.get((stream, source))
         if source is not None and known is None:
@@ -191,8 +191,7 @@ class Journal:
             ) ELSE min(first + span - 1, ?4) - max(first, ?3 + 1) + 1 END)
             FROM batches b WHERE stream = ?1 AND first <= ?4 AND first + span - 1 > ?3
         """
-        end = self._known.stream(stream).last if until is None else until
-        return int(self._database.read(query, stream, None if known is None else known.id, after, end)[0][0])
+        return int(self._database.read(query, stream, None if known is None else known.id, after, until)[0][0])
 
     def sequence_at(self, stream: int, time: float) -> int:
         """The last sequence number at a time; 0 before the first, and before what was dropped."""
@@ -220,9 +219,9 @@ class Journal:
                 raise InvalidParameter(f"there is a stream named {shown(name)} already")
             used = value(self._database.writer, "SELECT used FROM about")
             new = known or StreamRow(max(streams, default=0) + 1, name, last=used)
-            new = replace(new, is_deleted=0, dropped=0, dropped_time=0.0)
+            new = new._replace(is_deleted=0, dropped=0, dropped_time=0.0)
             with self._database.transaction() as connection:
-                connection.execute(schema.INSERT_STREAM, new.columns())
+                connection.execute(schema.INSERT_STREAM, schema.with_seal(*new))
                 prepare(new.id)
             self._known.put({new.id: new})
         return new.id
@@ -254,13 +253,13 @@ class Journal:
                 head = (row, stream, first, len(rows), 0, now, number, rest, known.operation)
                 group.append(Batch(*head, seal=b"", rows=rows).sealed().linked(link))
                 link, row, last = group[-1].link, row + len(rows), first + len(rows) - 1
-                streams[stream] = replace(streams[stream], last=last, time=now, row=row - 1, link=link)
+                streams[stream] = streams[stream]._replace(last=last, time=now, row=row - 1, link=link)
             with self._database.transaction() as connection:
-                connection.executemany(schema.INSERT_SOURCE, [source.columns() for source in sources.values()])
+                connection.executemany(schema.INSERT_SOURCE, [schema.with_seal(*source) for source in sources.values()])
                 for batch in group:
                     connection.executemany(schema.INSERT_SAMPLE, batch.rows)
                 connection.executemany(schema.INSERT_BATCH, [batch.columns() for batch in group])
-                connection.executemany(schema.INSERT_STREAM, [stream.columns() for stream in streams.values()])
+                connection.executemany(schema.INSERT_STREAM, [schema.with_seal(*stream) for stream in streams.values()])
                 if answers is not None:
                     batches.write_answers(connection, answers)
             known.links["batches"] = link
@@ -277,12 +276,12 @@ class Journal:
             old, now = known.stream(stream), known.now()
             columns = (known.operation + 1, stream, old.last + 1, now, kind, text)
             *_, link, _ = row = schema.operation_columns(columns, known.links["operations"])
-            new = replace(old, last=old.last + 1, time=now, link=link)
+            new = old._replace(last=old.last + 1, time=now, link=link)
             with self._database.transaction() as connection:
                 connection.execute(schema.INSERT_OPERATION, row)
                 if argument.get("erase"):
                     self._database.mark_erasing(1)
-                connection.execute(schema.INSERT_STREAM, new.columns())
+                connection.execute(schema.INSERT_STREAM, schema.with_seal(*new))
             known.links["operations"] = link
             known.put({stream: new})
             known.operation += 1
@@ -357,7 +356,7 @@ def _prepare(path: Path, identity: Mapping[str, Any]) -> None:
             raise UnreadableFile(f"{path} is gone; restore a backup, or choose another data folder")
         with schema.new_journal(path) as connection:
             text = json.dumps(identity, sort_keys=True)
-            connection.execute(schema.INSERT_ABOUT, schema.about_columns(text, 0, 0))
+            connection.execute(schema.INSERT_ABOUT, schema.with_seal(text, 0, 0))
     witnesses = Witnesses.of(path.parent)
     with closing(schema.connect_to_read(path)) as connection:
         if (problem := next(damage(connection), None)) is not None:

@@ -9,7 +9,6 @@ import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
 from sqlite3 import Connection
@@ -30,7 +29,6 @@ from pta.serve.journal.schema import (
     UPDATE_ABOUT,
     Batch,
     StreamRow,
-    about_columns,
     connect,
     connect_to_read,
     is_chained,
@@ -42,6 +40,7 @@ from pta.serve.journal.schema import (
     seal,
     unreadable,
     value,
+    with_seal,
 )
 
 _LEFT_OUT = 2**20  # sequence numbers: more than are written between two snapshots, or are in one log
@@ -117,11 +116,11 @@ def _go_on(connection: Connection, witnesses: Witnesses, folder: Path, has_lost:
             last = _LEFT_OUT + max(last, newest.pop(stream.id, 0))
         rows = value(connection, "SELECT max(id + span - 1) FROM batches WHERE stream = ?", stream.id) or 0
         when = value(connection, "SELECT max(time) FROM batches WHERE stream = ?", stream.id) or 0.0
-        new = replace(stream, last=last, row=max(stream.row, rows), time=max(stream.time, when))
-        connection.execute(INSERT_STREAM, replace(new, link=last_link(connection, stream.id)).columns())
+        new = stream._replace(last=last, row=max(stream.row, rows), time=max(stream.time, when))
+        connection.execute(INSERT_STREAM, with_seal(*new._replace(link=last_link(connection, stream.id))))
     if has_lost:
         identity, is_erasing, used, _ = connection.execute("SELECT * FROM about").fetchone()
-        columns = about_columns(identity, is_erasing, _LEFT_OUT + max(used, *newest.values(), 0))
+        columns = with_seal(identity, is_erasing, _LEFT_OUT + max(used, *newest.values(), 0))
         connection.execute(UPDATE_ABOUT, columns)
 
 
@@ -157,9 +156,9 @@ def _copy_small_tables(old: Connection, into: Connection, path: Path) -> None:
             columns = row
             if table == "about":
                 identity, is_erasing, *used = row[:-1]
-                columns = about_columns(identity, is_erasing, *(used or [0]))
+                columns = with_seal(identity, is_erasing, *(used or [0]))
             elif table == "streams":
-                columns = StreamRow(*row[:-1]).columns()
+                columns = with_seal(*StreamRow(*row[:-1]))  # those of older journals have no link
             into.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})", columns)
 
 

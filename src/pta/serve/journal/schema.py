@@ -15,7 +15,6 @@ import sqlite3
 from array import array
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import groupby
 from operator import itemgetter
@@ -93,18 +92,8 @@ TABLES = {
 """The statements that make tables and indexes, by name, in order."""
 
 
-class _SealedRow:
-    """The columns of a row, without its seal."""
-
-    def columns(self) -> tuple[Any, ...]:
-        """The row with its seal."""
-        values = tuple(vars(self).values())
-        return (*values, seal(*values))
-
-
-@dataclass(frozen=True)
-class StreamRow(_SealedRow):
-    """A row of `streams`."""
+class StreamRow(NamedTuple):
+    """A row of `streams`, without its seal."""
 
     id: int
     name: str
@@ -117,9 +106,8 @@ class StreamRow(_SealedRow):
     link: bytes = b""
 
 
-@dataclass(frozen=True)
-class SourceRow(_SealedRow):
-    """A row of `sources`."""
+class SourceRow(NamedTuple):
+    """A row of `sources`, without its seal."""
 
     id: int
     stream: int
@@ -140,8 +128,7 @@ class SampleRow(NamedTuple):
     feature: bytes
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """A row of `batches`, without its answers, and its samples."""
 
     id: int
@@ -167,22 +154,29 @@ class Batch:
 
     def is_whole(self) -> bool:
         """Whether everything is as it was written."""
-        return self.seal == _seal_of_batch(self._head(), self.rows)
+        return self.seal == self._seal()
 
     def sealed(self) -> "Batch":
         """The same with the seal that belongs to it."""
-        return replace(self, seal=_seal_of_batch(self._head(), self.rows))
+        return self._replace(seal=self._seal())
 
     def linked(self, before: bytes) -> "Batch":
         """The same as the next of a chain."""
-        return replace(self, link=link(before, self.id, self.stream, self.first, self.span, self.time))
+        return self._replace(link=link(before, self.id, self.stream, self.first, self.span, self.time))
 
     def columns(self) -> tuple[Any, ...]:
         """The row of `batches`, without answers."""
-        return (*self._head(), self.seal, None, self.link, None)
+        return (*self[:10], None, self.link, None)
 
-    def _head(self) -> tuple[Any, ...]:
-        return tuple(vars(self).values())[:9]
+    def _seal(self) -> bytes:
+        numbers = array("q")
+        for row in self.rows:
+            numbers.extend((row.id, row.stream, row.source or 0, row.size or 0, len(row.touches)))
+        checksum = blake2b(repr(self[:9]).encode(), digest_size=8)
+        checksum.update(numbers.tobytes())
+        for column in (3, 4, 6, 7):
+            checksum.update(b"".join([row[column] or b"" for row in self.rows]))  # type: ignore[misc]
+        return checksum.digest()
 
 
 INSERT_ABOUT = "INSERT INTO about VALUES (?, ?, ?, ?)"
@@ -204,20 +198,9 @@ def link(before: bytes, *content: object) -> bytes:
     return seal(before, *content)[:4]
 
 
-def _seal_of_batch(head: tuple[object, ...], rows: list[SampleRow]) -> bytes:
-    numbers = array("q")
-    for row in rows:
-        numbers.extend((row[0], row[1], row[2] or 0, row[5] or 0, len(row[6])))
-    checksum = blake2b(repr(head).encode(), digest_size=8)
-    checksum.update(numbers.tobytes())
-    for column in (3, 4, 6, 7):
-        checksum.update(b"".join([row[column] or b"" for row in rows]))  # type: ignore[misc]
-    return checksum.digest()
-
-
-def about_columns(identity: str, is_erasing: int, used: int) -> tuple[Any, ...]:
-    """The row of `about` with its seal."""
-    return identity, is_erasing, used, seal(identity, is_erasing, used)
+def with_seal(*values: Any) -> tuple[Any, ...]:
+    """A row with its seal."""
+    return *values, seal(*values)
 
 
 def operation_columns(columns: tuple[Any, ...], before: bytes) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pta.errors import MachineFailure, PtaError, UserMistake
+from pta.errors import MachineFailure, UserMistake
 from pta.serve.journal.rows import Answers, Committed, Found, JournalLike, NewRequest
 from pta.serve.requests import Refused
 from pta.serve.streams.answering import Answered, Scored, answer, rounded, score, warm_up
@@ -163,16 +163,13 @@ class Pipeline:
         found = self._journal.find(stream.number, job.id_hash)
         if found is None:
             return False
-        try:
+        with errors_told_to(partial(self._pending.finish, job)):
             require_same(found.digest, request)
-        except Refused as refused:
-            self._pending.finish(job, refused)
-            return True
-        answers = self._answers(stream, found)
-        if answers is not None:
-            self._pending.finish(job, self._replies.repeated(job, found, answers))
-        else:
-            self.beside.submit(self._recall, job, stream)
+            answers = self._answers(stream, found)
+            if answers is not None:
+                self._pending.finish(job, self._replies.repeated(job, found, answers))
+            else:
+                self.beside.submit(self._recall, job, stream)
         return True
 
     def _answers(self, stream: LiveStream, found: Found) -> Answers | None:
@@ -211,11 +208,9 @@ class Pipeline:
     def _write_group(self, jobs: list[PendingRequest]) -> None:
         going_on = []
         for job in jobs:
-            try:
+            with errors_told_to(partial(self._pending.finish, job)):
                 self._decide(job)
                 going_on.append(job)
-            except PtaError as error:
-                self._pending.finish(job, error)
         learning = [job for job in going_on if job.request.learn != "false" and job.reason is None]
         group = CommittedGroup(going_on)
         if learning:
