@@ -134,7 +134,7 @@ def test_an_operation_whose_answer_is_lost_is_not_done_twice(client, samples):
 def test_a_full_queue_is_waited_for(client, samples, monkeypatch, server):
     waited = []
     monkeypatch.setattr("pta.serve.client.time.sleep", waited.append)
-    submit, refusals = server.service.submit, [Refused(429, "the queue is full", retry_after=3)] * 2
+    submit, refusals = server.service.submit, [Refused("the queue is full", 429, retry_after=3)] * 2
 
     def full_at_first(request):
         if refusals:

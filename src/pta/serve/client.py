@@ -169,4 +169,4 @@ def _refusal(answer: HTTPResponse, content: bytes) -> Refused:
     except (ValueError, KeyError, TypeError):
         message = f"the service answered {answer.status}"
     after = answer.headers.get("Retry-After", "")
-    return Refused(answer.status, message, int(after) if after.isdigit() else None)
+    return Refused(message, answer.status, int(after) if after.isdigit() else None)

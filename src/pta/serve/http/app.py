@@ -61,7 +61,7 @@ def _protocol(service: Service, metrics: Metrics) -> list[Endpoint]:
 
     def require_ready(*_: object) -> dict[str, bool]:
         if not service.ready:
-            raise Refused(503, service.reason or "not ready")
+            raise Refused(service.reason or "not ready", 503)
         return {"ready": True}
 
     async def infer(request: Request, _: str) -> Response:
@@ -103,7 +103,7 @@ def _streams(service: Service, events: Events) -> list[Endpoint]:
         def operate(request: Request, name: str) -> Any:
             given = request.query_params.get("dry_run", "false")
             if given.lower() not in _FLAGS:
-                raise Refused(422, "dry_run must be true or false")
+                raise Refused("dry_run must be true or false")
             argument = read_arguments(operation, request.scope["pta.body"])
             return service.operate(name, operation.name, dry_run=_FLAGS[given.lower()], **argument)
 
@@ -133,9 +133,9 @@ def _page(guard: Guard) -> list[Endpoint]:
     async def login(request: Request, _: str) -> Response:
         token = read_object(request.scope["pta.body"]).get("token")
         if not isinstance(token, str):
-            raise Refused(422, "token must be a text")
+            raise Refused("token must be a text")
         if not guard.is_token(token):
-            raise Refused(401, "this is not the token")
+            raise Refused("this is not the token", 401)
         answer = Response(status_code=204)
         path, secure = request.scope.get("root_path") or "/", request.scope["scheme"] == "https"
         answer.set_cookie(COOKIE, guard.cookie, path=path, secure=secure, httponly=True, samesite="strict")

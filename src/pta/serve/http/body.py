@@ -56,12 +56,12 @@ class Body:
         encoding = self._headers.get(b"content-encoding", b"identity")
         if encoding.lower() != b"identity":
             name = shown(encoding.decode("latin-1"))
-            raise Refused(415, f"Content-Encoding {name} is not read; send the body as it is")
+            raise Refused(f"Content-Encoding {name} is not read; send the body as it is", 415)
         whole = Limit(self._bodies.largest, "--max-body is {:,}")
         most, told = min(limit or whole, whole)
         if length is not None:
             if int(length) > most:
-                raise Refused(413, f"the body has {int(length):,} bytes; {told.format(most)}")
+                raise Refused(f"the body has {int(length):,} bytes; {told.format(most)}", 413)
             self._take(int(length))
         try:
             async with asyncio.timeout(self._bodies.seconds):
@@ -73,13 +73,13 @@ class Body:
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
                     if size > most:
-                        raise Refused(413, f"the body has more than {most:,} bytes; {told.format(most)}")
+                        raise Refused(f"the body has more than {most:,} bytes; {told.format(most)}", 413)
                     self._take(max(0, size - self._taken))
                     self.is_read = not message.get("more_body", False)
                 return parts[0] if len(parts) == 1 else b"".join(parts)
         except TimeoutError:
             seconds = f"{self._bodies.seconds:g}"
-            raise Refused(408, f"the body did not come within {seconds} seconds (--body-timeout)") from None
+            raise Refused(f"the body did not come within {seconds} seconds (--body-timeout)", 408) from None
 
     def release(self) -> None:
         """The request is answered, or its client has left."""
@@ -89,6 +89,6 @@ class Body:
     def _take(self, size: int) -> None:
         """Take more bytes of those that all bodies share."""
         if size > self._bodies.free:
-            raise Refused(503, "the requests that are being answered take all the memory for bodies; try again soon", 1)
+            raise Refused("the requests that are being answered take all the memory for bodies; try again soon", 503, 1)
         self._bodies.free -= size
         self._taken += size

@@ -70,7 +70,7 @@ class _Watching(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         events = self._events
         if events.watching >= events.most:
-            raise Refused(503, f"{events.watching} connections watch events, half of --connections; try again later", 5)
+            raise Refused(f"{events.watching} connections watch events, half of --connections; try again later", 503, 5)
         events.watching += 1
         try:
             await super().__call__(scope, receive, send)

@@ -86,11 +86,11 @@ class Gate:
                 scope["pta.connection"].authorise()
             pattern, name = _pattern(path)
             if pattern not in self.endpoints:
-                raise Refused(404, f"{method} {path}: Not Found")
+                raise Refused(f"{method} {path}: Not Found", 404)
             route, scope["pta.stream"] = pattern, name or None
             if method not in self.endpoints[route]:
                 raise Refused(
-                    405, f"{method} {path}: Method Not Allowed; it takes {' or '.join(self.endpoints[route])}"
+                    f"{method} {path}: Method Not Allowed; it takes {' or '.join(self.endpoints[route])}", 405
                 )
             limit = WITHOUT_TOKEN if not has_token else None if path.endswith(_LARGE_ROUTES) else OPERATION
             scope["pta.body"] = await body.read(limit)
@@ -141,9 +141,7 @@ def as_refused(error: Exception) -> Refused:
     if isinstance(error, Refused):
         return error
     if isinstance(error, MachineFailure | FileInUse):
-        return Refused(503, str(error))
+        return Refused(str(error), 503)
     if is_out_of_files(error):
-        return Refused(503, "too many files are open; try again soon", 1)
-    return (
-        Refused(422, str(error)) if isinstance(error, UserMistake) else Refused(500, "internal error; the log has more")
-    )
+        return Refused("too many files are open; try again soon", 503, 1)
+    return Refused(str(error)) if isinstance(error, UserMistake) else Refused("internal error; the log has more", 500)

@@ -66,26 +66,26 @@ def read_request(body: bytes, json_length: bytes | None, shape: Shape) -> tuple[
     if json_length is not None:
         if not (json_length.isdigit() and len(json_length) < 20 and int(json_length) <= end):
             given = shown(json_length.decode("latin-1"))
-            raise Refused(422, f"{JSON_LENGTH.decode()} is {given}, but the body has {end:,} bytes")
+            raise Refused(f"{JSON_LENGTH.decode()} is {given}, but the body has {end:,} bytes")
         end = int(json_length)
     most = _MOST_BESIDE + shape.batch * shape.dim
     if body.count(b",", 0, end) > most:  # parsing would keep all others waiting
-        raise Refused(422, f"the JSON of the body has more values than a request needs, at most {most:,}")
+        raise Refused(f"the JSON of the body has more values than a request needs, at most {most:,}")
     head = read_object(memoryview(body)[:end])
     _require_known("the body", head, _KEYS)
     parameters = _require_type(dict, "parameters", head.get("parameters", {}))
     _require_known("parameters", parameters, _PARAMETERS)
     inputs = head.get("inputs")
     if not isinstance(inputs, list) or len(inputs) != 1:
-        raise Refused(422, "inputs must be a list of one tensor, features or image")
+        raise Refused("inputs must be a list of one tensor, features or image")
     tensor = _require_type(dict, "inputs[0]", inputs[0])
     features, pictures = _read_input(tensor, memoryview(body)[end:], shape)
     top, wanted = _read_outputs(head.get("outputs"), parameters, shape.classes)
     learn, source, id = parameters.get("learn", "try"), _text("source", parameters.get("source")), head.get("id")
     if not isinstance(learn, bool | str) or learn not in _LEARN:
-        raise Refused(422, f'learn must be true, false or "try", got {shown(learn)}')
+        raise Refused(f'learn must be true, false or "try", got {shown(learn)}')
     if id is not None and (not isinstance(id, str) or len(id.encode()) > _LONGEST_TEXT):
-        raise Refused(422, f"id must be a text of at most {_LONGEST_TEXT} bytes, got {shown(id)}")
+        raise Refused(f"id must be a text of at most {_LONGEST_TEXT} bytes, got {shown(id)}")
     request = Request(
         stream=_text("stream", parameters.get("stream")) or DEFAULT_STREAM,
         id=id or None,  # an empty one is what some clients send for none
@@ -105,7 +105,7 @@ def read_object(body: bytes | memoryview) -> dict[str, Any]:
     try:
         return _require_type(dict, "the body", orjson.loads(body))
     except orjson.JSONDecodeError as error:
-        raise Refused(422, f"the body is not JSON: {first_line(error)}") from None
+        raise Refused(f"the body is not JSON: {first_line(error)}") from None
 
 
 def read_arguments(operation: StreamOperation, body: bytes) -> dict[str, Any]:
@@ -119,13 +119,13 @@ def read_arguments(operation: StreamOperation, body: bytes) -> dict[str, Any]:
     given = {name: value for name, value in whole.items() if value is not None}
     for argument in operation.arguments:
         if argument.required and argument.name not in given:
-            raise Refused(422, f"{argument.name} is required: {argument.help}")
+            raise Refused(f"{argument.name} is required: {argument.help}")
         if argument.name in given and not argument.accepts(given[argument.name]):
             bounds = "".join(f", {name} {bound:,}" for name, bound in argument.bounds.items())
             kind = getattr(argument.kind, "__name__", "list")
-            raise Refused(422, f"{argument.name} must be of type {kind}{bounds}, got {shown(given[argument.name])}")
+            raise Refused(f"{argument.name} must be of type {kind}{bounds}, got {shown(given[argument.name])}")
     if operation.exactly_one and len(given) != 1:
-        raise Refused(422, f"give either {' or '.join(argument.name for argument in operation.arguments)}")
+        raise Refused(f"give either {' or '.join(argument.name for argument in operation.arguments)}")
     return given
 
 
@@ -149,14 +149,14 @@ def write_reply(reply: Result, wanted: Wanted, model: str) -> tuple[bytes, int |
 def _require_known(where: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
     for name in given:
         if name not in known:
-            raise Refused(422, f"{where}: {shown(name)} is not known; {nearest(name, known)}")
+            raise Refused(f"{where}: {shown(name)} is not known; {nearest(name, known)}")
 
 
 def _text(name: str, given: object) -> str | None:
     if given is None:
         return None
     if not isinstance(given, str) or not given.isprintable() or not 0 < len(given.encode()) <= _LONGEST_TEXT:
-        raise Refused(422, f"{name} must be a text of 1 to {_LONGEST_TEXT} printable bytes, got {shown(given)}")
+        raise Refused(f"{name} must be a text of 1 to {_LONGEST_TEXT} printable bytes, got {shown(given)}")
     return given
 
 
@@ -165,7 +165,7 @@ def _read_outputs(given: Any, parameters: Mapping[str, Any], classes: int) -> tu
     usually_binary = _switch("binary_data_output", parameters.get("binary_data_output", False))
     top = parameters.get("top")
     if top is not None and (type(top) is not int or not 1 <= top <= classes):
-        raise Refused(422, f"top must be a whole number from 1 to {classes}, the number of classes, got {shown(top)}")
+        raise Refused(f"top must be a whole number from 1 to {classes}, the number of classes, got {shown(top)}")
     if given is None or given == []:
         names = [*USUAL_OUTPUTS, *(TOP_OUTPUTS if top else ())]
         return top or 0, dict.fromkeys(names, usually_binary)
@@ -174,7 +174,7 @@ def _read_outputs(given: Any, parameters: Mapping[str, Any], classes: int) -> tu
         where = f"outputs[{number}]"
         name = _require_type(dict, where, output).get("name")
         if not isinstance(name, str) or name not in OUTPUTS:
-            raise Refused(422, f"{where}: no output is called {shown(name)}; {nearest(name, OUTPUTS)}")
+            raise Refused(f"{where}: no output is called {shown(name)}; {nearest(name, OUTPUTS)}")
         own = _require_type(dict, f"{where}.parameters", output.get("parameters", {}))
         binary[name] = _switch("binary_data", own.get("binary_data", usually_binary))
     needs_top = not TOP_OUTPUTS.keys().isdisjoint(binary)
@@ -183,7 +183,7 @@ def _read_outputs(given: Any, parameters: Mapping[str, Any], classes: int) -> tu
 
 def _switch(name: str, given: object) -> bool:
     if not isinstance(given, bool):
-        raise Refused(422, f"{name} must be true or false, got {shown(given)}")
+        raise Refused(f"{name} must be true or false, got {shown(given)}")
     return given
 
 
@@ -201,7 +201,7 @@ def _digest(
 def _require_type(kind: type, name: str, given: Any) -> Any:
     """The value, if it is an object or a list of JSON as it should be."""
     if type(given) is not kind:
-        raise Refused(422, f"{name} must be {'an object' if kind is dict else 'a list'}, got {shown(given)}")
+        raise Refused(f"{name} must be {'an object' if kind is dict else 'a list'}, got {shown(given)}")
     return given
 
 
@@ -212,16 +212,16 @@ def _read_input(
     name, parameters = tensor.get("name"), _require_type(dict, "inputs[0].parameters", tensor.get("parameters", {}))
     size = parameters.get("binary_data_size")
     if size is None and len(rest):
-        raise Refused(422, f"{len(rest):,} bytes follow the JSON, but the input has no binary_data_size")
+        raise Refused(f"{len(rest):,} bytes follow the JSON, but the input has no binary_data_size")
     if size is not None and (type(size) is not int or size != len(rest) or "data" in tensor):
-        raise Refused(422, f"binary_data_size is {shown(size)}, but {len(rest):,} bytes follow the JSON")
+        raise Refused(f"binary_data_size is {shown(size)}, but {len(rest):,} bytes follow the JSON")
     raw = None if size is None else rest
     if name == "features":
         return _features(tensor, raw, shape), None
     if name == "image" and shape.takes_pictures:
         return None, _pictures(tensor, raw, shape)
     known = "features or image" if shape.takes_pictures else "features; this service has no model for pictures"
-    raise Refused(422, f"no input is called {shown(name)}; it takes {known}")
+    raise Refused(f"no input is called {shown(name)}; it takes {known}")
 
 
 def _rows(tensor: Mapping[str, Any], name: str, trailing: Sequence[int], most: int) -> int:
@@ -229,28 +229,28 @@ def _rows(tensor: Mapping[str, Any], name: str, trailing: Sequence[int], most: i
     expected = "×".join(("B", *map(str, trailing)))
     is_whole = isinstance(given, list) and {*map(type, given)} == {int}
     if not is_whole or len(given) != 1 + len(trailing) or given[1:] != [*trailing]:
-        raise Refused(422, f"{name} must have the shape {expected}, got {shown(given)}")
+        raise Refused(f"{name} must have the shape {expected}, got {shown(given)}")
     if not 1 <= given[0] <= most:
-        raise Refused(422, f"{name}: a request has 1 to {most} samples, got {given[0]}")
+        raise Refused(f"{name}: a request has 1 to {most} samples, got {given[0]}")
     return int(given[0])
 
 
 def _features(tensor: Mapping[str, Any], raw: memoryview | None, shape: Shape) -> NDArray[np.float32]:
     rows, datatype = _rows(tensor, "features", (shape.dim,), shape.batch), tensor.get("datatype")
     if not isinstance(datatype, str) or datatype not in ("FP32", "FP16")[: 1 if raw is None else 2]:
-        raise Refused(422, f"features must be FP32, or FP16 as a binary input, got {shown(datatype)}")
+        raise Refused(f"features must be FP32, or FP16 as a binary input, got {shown(datatype)}")
     if raw is None:
         features = _numbers(tensor.get("data"), rows, shape.dim)
     else:
         stored = np.dtype(DTYPES[datatype])
         needed = rows * shape.dim * stored.itemsize
         if len(raw) != needed:
-            raise Refused(422, f"features of {rows}×{shape.dim} {datatype} have {needed:,} bytes, got {len(raw):,}")
+            raise Refused(f"features of {rows}×{shape.dim} {datatype} have {needed:,} bytes, got {len(raw):,}")
         features = np.ndarray((rows, shape.dim), stored, raw).astype(np.float32, copy=False)
     for row, square in enumerate(np.einsum("ij,ij->i", features, features).tolist()):
         if not SMALLEST_NORM**2 <= square <= LARGEST_NORM**2:  # which is not true of NaN
             what = "has no length" if square < SMALLEST_NORM**2 else "has NaN, Inf or too large numbers"
-            raise Refused(422, f"features[{row}] {what}")
+            raise Refused(f"features[{row}] {what}")
     return features
 
 
@@ -259,30 +259,30 @@ def _numbers(data: object, rows: int, dim: int) -> NDArray[np.float32]:
     flat = data
     if isinstance(data, list) and data and isinstance(data[0], list):
         if any(type(row) is not list or len(row) != dim for row in data):
-            raise Refused(422, f"features: every row must be a list of {dim} numbers")
+            raise Refused(f"features: every row must be a list of {dim} numbers")
         flat = [number for row in data for number in row]
     if not isinstance(flat, list) or len(flat) != rows * dim:
-        raise Refused(422, f"features: data must be a list of {rows}×{dim} numbers")
+        raise Refused(f"features: data must be a list of {rows}×{dim} numbers")
     if not {*map(type, flat)} <= {int, float}:
-        raise Refused(422, "features: data must hold nothing but numbers")
+        raise Refused("features: data must hold nothing but numbers")
     return np.ndarray((rows, dim), np.float32, array("f", flat))
 
 
 def _pictures(tensor: Mapping[str, Any], raw: memoryview | None, shape: Shape) -> tuple[bytes, ...]:
     rows, datatype = _rows(tensor, "image", (), shape.batch), tensor.get("datatype")
     if datatype != "BYTES":
-        raise Refused(422, f"image must be BYTES, got {shown(datatype)}")
+        raise Refused(f"image must be BYTES, got {shown(datatype)}")
     if raw is None:
         pictures = _from_base64(_require_type(list, "image: data", tensor.get("data")))
     else:
         try:
             pictures = split_elements(raw)
         except ValueError as error:
-            raise Refused(422, f"image: {error}") from None
+            raise Refused(f"image: {error}") from None
         for number, picture in enumerate(pictures):
             _require_no_address(number, picture)
     if len(pictures) != rows:
-        raise Refused(422, f"image: the shape says {rows}, but there are {len(pictures)}")
+        raise Refused(f"image: the shape says {rows}, but there are {len(pictures)}")
     return tuple(pictures)
 
 
@@ -290,15 +290,15 @@ def _from_base64(data: list[Any]) -> list[bytes]:
     pictures = []
     for number, text in enumerate(data):
         if not isinstance(text, str):
-            raise Refused(422, f"image[{number}] must be a text in base64, got {shown(text)}")
+            raise Refused(f"image[{number}] must be a text in base64, got {shown(text)}")
         _require_no_address(number, text[:16].encode())
         try:
             pictures.append(base64.b64decode(text, validate=True))
         except ValueError:
-            raise Refused(422, f"image[{number}] is not base64") from None
+            raise Refused(f"image[{number}] is not base64") from None
     return pictures
 
 
 def _require_no_address(number: int, start: bytes) -> None:
     if _ADDRESS.match(start):
-        raise Refused(422, f"image[{number}] is an address; send the picture itself, nothing is fetched")
+        raise Refused(f"image[{number}] is an address; send the picture itself, nothing is fetched")

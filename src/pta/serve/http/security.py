@@ -54,7 +54,7 @@ class Guard:
         name, colon, port = host.rpartition(b":")
         if (name if colon and port.isdigit() else host).lower() not in self._hosts:
             told = host.decode("ascii", "replace")[:80]
-            raise Refused(421, f"this service is not known as {told!r}; --allowed-host adds a name")
+            raise Refused(f"this service is not known as {told!r}; --allowed-host adds a name", 421)
         if (method in _READING and path in self._open) or (method == "POST" and path == "/login"):
             return False
         given = headers.get(b"authorization", b"")
@@ -63,9 +63,9 @@ class Guard:
         cookies = (part.strip().partition(b"=") for part in headers.get(b"cookie", b"").split(b";"))
         login = next((value for name, _, value in cookies if name == COOKIE.encode()), b"")
         if not hmac.compare_digest(login, self._cookie):
-            raise Refused(401, "a token is needed: Authorization: Bearer TOKEN")
+            raise Refused("a token is needed: Authorization: Bearer TOKEN", 401)
         if method not in _READING and CHANGE_HEADER not in headers:
-            raise Refused(401, "a change by cookie also needs the header X-PTA: 1")
+            raise Refused("a change by cookie also needs the header X-PTA: 1", 401)
         return True
 
 

@@ -66,7 +66,7 @@ class Operating:
         names = self._served.classifier.class_names
         for name in classes or ():
             if name not in names:
-                raise Refused(422, f"no class is called {name!r}; {nearest(name, names)}")
+                raise Refused(f"no class is called {name!r}; {nearest(name, names)}")
         numbers = None if classes is None else [names.index(name) for name in classes]
         argument = {} if numbers is None else {"classes": numbers}
         return self._write(argument, lambda row: self._stream.state.reset(numbers))
@@ -77,14 +77,14 @@ class Operating:
         try:
             adapter = imported_adapter(content, self._served)
         except UserMistake as error:
-            raise Refused(422, str(error)) from None
+            raise Refused(str(error)) from None
         if not self._dry_run and stream.past is not None:
             try:
                 if self._journal.read_only is not None:
                     raise MachineFailure(f"the journal is read-only: {self._journal.read_only}")
                 kept = stream.past.keep_import(content)
             except (UserMistake, MachineFailure) as error:
-                raise Refused(503, f"nothing was changed: {error}") from None
+                raise Refused(f"nothing was changed: {error}", 503) from None
 
         def swap(row: OperationRow) -> None:
             stream.state = StreamState(adapter, np.zeros_like(stream.state.touches), row.sequence)
@@ -96,7 +96,7 @@ class Operating:
         to = past.journal.sequence_at(past.number, time or 0.0) if sequence is None else sequence
         last = past.last
         if to > last:
-            raise Refused(422, f"sequence {to} is not in the journal of {self._stream.name}, which ends at {last}")
+            raise Refused(f"sequence {to} is not in the journal of {self._stream.name}, which ends at {last}")
         past.require_kept(to)
         return self._replay({"to": to})
 
@@ -104,7 +104,7 @@ class Operating:
         past, stream = self._past, self._stream
         first = past.journal.first(past.number, source)
         if first is None:
-            raise Refused(404, f"the journal of stream {stream.name} has no sample of source {source!r}")
+            raise Refused(f"the journal of stream {stream.name} has no sample of source {source!r}", 404)
         is_erasing = erase and not self._dry_run
         if is_erasing:
             require_free_files()
@@ -118,7 +118,7 @@ class Operating:
 
     def _undo(self) -> Done:
         if self._stream.history.undoable is None:
-            raise Refused(409, f"no operation on stream {self._stream.name} is in force that could be undone")
+            raise Refused(f"no operation on stream {self._stream.name} is in force that could be undone", 409)
         return self._replay({})
 
     def _delete(self) -> Done:
@@ -134,7 +134,7 @@ class Operating:
     @property
     def _past(self) -> Past:
         if self._stream.past is None:
-            raise Refused(409, f"{self._kind} needs the journal, and this service was started with --no-journal")
+            raise Refused(f"{self._kind} needs the journal, and this service was started with --no-journal", 409)
         return self._stream.past
 
     def _done(self, samples: int, sequence: int | None = None) -> Done:
@@ -156,11 +156,11 @@ class Operating:
 
         def write() -> OperationRow:
             if stream.gone:
-                raise Refused(404, f"stream {stream.name} was deleted")
+                raise Refused(f"stream {stream.name} was deleted", 404)
             try:
                 row = self._journal.operate(stream.number, self._kind, {**argument, "samples": samples})
             except MachineFailure as error:
-                raise Refused(503, f"nothing was changed: {error}") from None
+                raise Refused(f"nothing was changed: {error}", 503) from None
             stream.frozen = History.of([*stream.operations, row]).frozen
             return row
 

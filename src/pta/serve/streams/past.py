@@ -171,7 +171,7 @@ class Past:
         if sequence < dropped:
             moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
             raise Refused(
-                409, f"the journal no longer reaches back so far; the oldest moment is sequence {dropped}, {moment}"
+                f"the journal no longer reaches back so far; the oldest moment is sequence {dropped}, {moment}", 409
             )
 
     def advance(self, state: StreamState, history: History, until: int) -> int:

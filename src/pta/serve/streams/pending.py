@@ -68,7 +68,7 @@ class PendingRequests:
                 first.same.append(job.future)
                 return job.future, None
             if self.queued + len(job) > self._most:
-                raise Refused(429, f"{self.queued} samples wait and at most {self._most} may; try again soon", 1)
+                raise Refused(f"{self.queued} samples wait and at most {self._most} may; try again soon", 429, 1)
             self.queued += len(job)
             if request.learn != "false":
                 self._in_flight[key] = job
@@ -101,7 +101,7 @@ def require_same(digest: bytes, request: Request) -> None:
     """Refuse a request whose id was given to another."""
     if digest != request.digest:
         raise Refused(
-            409, f"the id {request.id!r} was given to another request of stream {request.stream}; use a new id"
+            f"the id {request.id!r} was given to another request of stream {request.stream}; use a new id", 409
         )
 
 

@@ -135,7 +135,7 @@ class Pipeline:
     def _encoded(self, job: PendingRequest, outcome: NDArray[np.float32] | Exception) -> None:
         """The pictures of a request are features now, or one of them cannot be."""
         if isinstance(outcome, Exception):
-            self._pending.finish(job, Refused(422, str(outcome)) if isinstance(outcome, UserMistake) else outcome)
+            self._pending.finish(job, Refused(str(outcome)) if isinstance(outcome, UserMistake) else outcome)
         else:
             job.features = outcome
             self._hand_to_scoring([job])
@@ -181,7 +181,7 @@ class Pipeline:
         with errors_told_to(partial(self._pending.finish, job)):
             found = self._journal.find(stream.number, job.id_hash)
             if found is None:
-                raise Refused(409, "the sample was erased while it was looked for; send it again to learn it")
+                raise Refused("the sample was erased while it was looked for; send it again to learn it", 409)
             answers = self._answers(stream, found)  # another request may have had the same batch
             if answers is None:
                 batch = stream.past.journal.batch_of(stream.number, int(found.sequences[0]))
@@ -224,7 +224,7 @@ class Pipeline:
                     job.reason = str(error)
                     if job.request.learn == "true":
                         group.jobs.remove(job)
-                        self._pending.finish(job, Refused(503, f"nothing was learned: {error}"))
+                        self._pending.finish(job, Refused(f"nothing was learned: {error}", 503))
         if group.jobs:
             self._hand_to_learning([group])
 
@@ -248,11 +248,11 @@ class Pipeline:
             return
         broken = stream.failed or self._journal.read_only
         if stream.frozen:
-            refused = Refused(409, f"stream {stream.name} is frozen; thaw it, or send learn=try")
+            refused = Refused(f"stream {stream.name} is frozen; thaw it, or send learn=try", 409)
         elif broken:
-            refused = Refused(503, f"nothing is learned until the service is started again: {broken}")
+            refused = Refused(f"nothing is learned until the service is started again: {broken}", 503)
         elif self._quota is not None and not stream.within_quota(len(job), self._quota):
-            refused = Refused(429, f"stream {stream.name} may learn {self._quota} samples per minute", 60)
+            refused = Refused(f"stream {stream.name} may learn {self._quota} samples per minute", 429, 60)
         else:
             return
         if request.learn == "true":

@@ -150,7 +150,7 @@ class Service:
 
     def _require_running(self) -> None:
         if self._draining:
-            raise Refused(503, "the service is shutting down; try again soon", 1)
+            raise Refused("the service is shutting down; try again soon", 503, 1)
 
 
 def _require_same_classifier(served: ServedModel, path: Path) -> None:

@@ -48,7 +48,7 @@ class StreamSet:
         require_name(name)
         stream = self.by_name.get(name)
         if stream is None:
-            raise Refused(404, f"no stream is called {name}; PUT /streams/{name} makes one")
+            raise Refused(f"no stream is called {name}; PUT /streams/{name} makes one", 404)
         return stream
 
     def require_usable(self, name: str) -> None:
@@ -69,7 +69,7 @@ class StreamSet:
         """A stream, made unless it is there."""
         require_name(name)
         if name in self._leaving:
-            raise Refused(409, f"stream {name} is being deleted; try again soon")
+            raise Refused(f"stream {name} is being deleted; try again soon", 409)
         if name not in self.by_name:
             state = StreamState.fresh(self._served)
             number, past = self._made(name)
@@ -93,7 +93,7 @@ class StreamSet:
                 for number in made:
                     shutil.rmtree(self._durable.path.parent / "streams" / str(number), ignore_errors=True)
             if isinstance(error, UnreadableFile | MachineFailure):
-                raise Refused(503, f"stream {name} was not made: {error}") from None
+                raise Refused(f"stream {name} was not made: {error}", 503) from None
             raise
         ((number, past),) = made.items()
         return number, past
@@ -101,9 +101,9 @@ class StreamSet:
     def forget(self, stream: LiveStream) -> None:
         """Let nothing more come to a stream; the default one is there again, empty."""
         if self.by_name.get(stream.name) is not stream:
-            raise Refused(404, f"stream {stream.name} was deleted")
+            raise Refused(f"stream {stream.name} was deleted", 404)
         if self._journal.read_only is not None:
-            raise Refused(503, f"nothing was changed: the journal is read-only: {self._journal.read_only}")
+            raise Refused(f"nothing was changed: the journal is read-only: {self._journal.read_only}", 503)
         stream.gone = True
         self._leaving.add(stream.name)
         del self.by_name[stream.name]
@@ -140,7 +140,7 @@ def _recovered(past: Past, name: str) -> LiveStream:
 def require_name(name: str) -> None:
     """Refuse a name that no stream can have."""
     if not re.fullmatch(NAME, name):
-        raise Refused(422, f"a stream's name has {ITS_LETTERS}")
+        raise Refused(f"a stream's name has {ITS_LETTERS}")
 
 
 class Saving:
