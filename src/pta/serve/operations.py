@@ -22,12 +22,9 @@ class Argument:
 
     def accepts(self, value: Any) -> bool:
         """Whether a value of JSON is of its kind and within its bounds."""
-        if self.kind is float:
-            fits = type(value) in (int, float)
-        elif self.kind == list[str]:
+        fits = type(value) is self.kind or (self.kind is float and type(value) is int)
+        if self.kind == list[str]:
             fits = type(value) is list and all(type(one) is str for one in value)
-        else:
-            fits = type(value) is self.kind
         size = len(value) if fits and isinstance(value, str | list) else value
         return fits and all(
             size >= bound if name.startswith("min") else size <= bound for name, bound in self.bounds.items()

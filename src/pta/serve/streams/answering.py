@@ -80,9 +80,10 @@ def score(features: NDArray[np.float16], classifier: ZeroShotClassifier, rule: R
         order = np.argsort(found.samples, kind="stable")
         samples, classes = found.samples[order], found.classes[order]
     packed = classes.astype("<u4").tobytes()
+    if len(z) == 1:
+        return Scored(features, unit, answers, [packed])
     ends = (4 * np.searchsorted(samples, np.arange(len(z) + 1))).tolist()
-    touches = [packed[start:end] for start, end in pairwise(ends)]
-    return Scored(features, unit, answers, touches)
+    return Scored(features, unit, answers, [packed[start:end] for start, end in pairwise(ends)])
 
 
 def answer(adapter: Adapter, scored: Scored, *, learn: bool) -> Answered:
@@ -101,11 +102,6 @@ def warm_up(adapter: Adapter) -> None:
     for count in (1, 2):
         answer(adapter, score(rounded(anchors[:count]), adapter.classifier, rule_of(adapter)), learn=True)
     adapter.reset()
-
-
-def add_touches(counts: NDArray[np.int64], touches: Sequence[bytes]) -> None:
-    """Count the touches of samples per class."""
-    np.add.at(counts, np.frombuffer(b"".join(touches), "<u4"), 1)
 
 
 def _samples(unit: NDArray[np.float32]) -> Samples:
@@ -132,14 +128,17 @@ class StreamState:
     def learn(self, scored: Scored, sequence: int) -> Answered:
         """Learn the samples of a group up to a row, and answer them."""
         answered = answer(self.adapter, scored, learn=True)
-        add_touches(self.touches, scored.touches)
-        self.sequence = sequence
+        self._cover(scored.touches, sequence)
         return answered
 
     def learn_again(self, features: NDArray[np.float16], touches: Sequence[bytes], sequence: int) -> None:
         """The same without answers: the bits of the state are those that `learn` gave it."""
         self.adapter.step(samples_from(features))
-        add_touches(self.touches, touches)
+        self._cover(touches, sequence)
+
+    def _cover(self, touches: Sequence[bytes], sequence: int) -> None:
+        """Count the touches of samples per class, up to a row."""
+        np.add.at(self.touches, np.frombuffer(b"".join(touches), "<u4"), 1)
         self.sequence = sequence
 
     def reset(self, classes: Sequence[int] | None) -> None:
