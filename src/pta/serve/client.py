@@ -44,7 +44,9 @@ class Client:
             raise InvalidParameter(f"{server} is not the address of a service; it begins with http://")
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._connection = kind(parts.hostname, parts.port, timeout=timeout)
-        self._server, self._root, self._model = server, parts.path.rstrip("/"), model
+        self._server = server
+        self._root = parts.path.rstrip("/")
+        self._model = model
         self._headers = {"Authorization": f"Bearer {token}"}
         self._retries, self._binary = retries, binary
 
@@ -153,7 +155,8 @@ class Client:
                     length = answer.headers.get(_JSON_LENGTH)
                     return content, None if length is None else int(length)
                 failure = _refusal(answer, content)
-                wait, final = failure.retry_after or wait, answer.status not in _TRY_AGAIN
+                wait = failure.retry_after or wait
+                final = answer.status not in _TRY_AGAIN
             if final or tries > self._retries:
                 raise failure
             time.sleep(min(wait, _LONGEST_WAIT))

@@ -97,10 +97,13 @@ def write_tensor(name: str, datatype: str, data: NDArray[Any], *, binary: bool) 
 
 def read_result(content: bytes, length: int | None) -> Result:
     """The answer in a body whose first `length` bytes are JSON; all of them with None."""
-    answer, outputs, at = json.loads(content[:length]), {}, length or 0
+    answer = json.loads(content[:length])
+    outputs = {}
+    at = length or 0
     for output in answer["outputs"]:
         size = output.get("parameters", {}).get("binary_data_size")
-        kind, data = output["datatype"], output.get("data") if size is None else content[at : at + size]
+        kind = output["datatype"]
+        data = output.get("data") if size is None else content[at : at + size]
         if kind == "BYTES":
             texts = data if size is None else [one.decode() for one in split_elements(data)]
             column = np.array(texts, dtype=object)

@@ -65,7 +65,8 @@ def _protocol(service: Service, metrics: Metrics) -> list[Endpoint]:
         return {"ready": True}
 
     async def infer(request: Request, _: str) -> Response:
-        body, length = request.scope.pop("pta.body"), dict(request.scope["headers"]).get(JSON_LENGTH)
+        body = request.scope.pop("pta.body")
+        length = dict(request.scope["headers"]).get(JSON_LENGTH)
         if len(body) > _LARGE_BODY:
             asked, wanted = await run_in_threadpool(read_request, body, length, shape)
         else:
@@ -137,7 +138,8 @@ def _page(guard: Guard) -> list[Endpoint]:
         if not guard.is_token(token):
             raise Refused("this is not the token", 401)
         answer = Response(status_code=204)
-        path, secure = request.scope.get("root_path") or "/", request.scope["scheme"] == "https"
+        path = request.scope.get("root_path") or "/"
+        secure = request.scope["scheme"] == "https"
         answer.set_cookie(COOKIE, guard.cookie, path=path, secure=secure, httponly=True, samesite="strict")
         return answer
 

@@ -44,7 +44,9 @@ class Body:
     """The body of a request, from its headers to the end of its answer."""
 
     def __init__(self, bodies: Bodies, receive: Receive, headers: Mapping[bytes, bytes]) -> None:
-        self._bodies, self._receive, self._headers = bodies, receive, headers
+        self._bodies = bodies
+        self._receive = receive
+        self._headers = headers
         self._taken = 0  # bytes: as many as were announced, or as have come
         self.is_read = not headers.keys() & {b"content-length", b"transfer-encoding"}  # there is none
 

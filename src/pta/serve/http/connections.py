@@ -69,7 +69,8 @@ class HttpConnection(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         gate: Any = self.config.app  # a `Gate`, as `configured` takes no other
-        self._connections, self._seconds = gate.connections, gate.settings.head_timeout
+        self._connections = gate.connections
+        self._seconds = gate.settings.head_timeout
         self._is_authorised = self._was_authorised = False
         self._since = self.loop.time()  # the start, or the end of the last answer
         self._deadline: TimerHandle | None = None

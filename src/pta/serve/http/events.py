@@ -26,7 +26,9 @@ class Events:
     """
 
     def __init__(self, service: Service, most: int) -> None:
-        self._service, self.most, self.watching = service, most, 0
+        self._service = service
+        self.most = most
+        self.watching = 0
         self._latest: dict[str, tuple[_Moment, bytes]] = {}  # by the name of the stream
 
     def answer(self, name: str, seen: str | None) -> StreamingResponse:

@@ -59,14 +59,20 @@ class Gate:
         self.endpoints: dict[str, dict[str, Endpoint]] = {}
         for endpoint in endpoints:
             self.endpoints.setdefault(endpoint.path, {})[endpoint.method] = endpoint
-        self._guard, self._metrics, self._log = guard, metrics, AccessLog(settings.log)
-        self.settings, self.connections = settings, Connections(settings.connections)
+        self._guard = guard
+        self._metrics = metrics
+        self._log = AccessLog(settings.log)
+        self.settings = settings
+        self.connections = Connections(settings.connections)
         self._bodies = Bodies(settings.max_body, settings.body_timeout)
         self._numbers = count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started, number, status = perf_counter(), next(self._numbers), 0
-        method, path = scope["method"], scope["path"].removeprefix(scope.get("root_path", ""))
+        started = perf_counter()
+        number = next(self._numbers)
+        status = 0
+        method = scope["method"]
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
         route = ""  # for a path that matches none, so that clients cannot make up metrics
         headers = dict(scope["headers"])
         body = Body(self._bodies, receive, headers)

@@ -69,7 +69,8 @@ class Metrics(Collector):
         )
         samples = Counter("pta_samples", "Samples answered.", ("outcome",), registry=self._registry)
         # Looking a child up takes longer than counting.
-        self._requests, self._seconds = cache(requests.labels), cache(seconds.labels)
+        self._requests = cache(requests.labels)
+        self._seconds = cache(seconds.labels)
         self._samples = cache(samples.labels)
         self._registry.register(self)
 

@@ -33,7 +33,8 @@ def document(endpoints: Iterable[Endpoint], shape: Shape) -> dict[str, Any]:
     for name, value in known.items():
         text = text.replace(f'"${name}"', json.dumps(value))
     described = json.loads(text)
-    whole, operations = described["document"], {(one.method, one.path): one for one in OPERATIONS.values()}
+    whole = described["document"]
+    operations = {(one.method, one.path): one for one in OPERATIONS.values()}
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         method, path = endpoint.method, endpoint.path

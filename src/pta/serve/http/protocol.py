@@ -81,7 +81,9 @@ def read_request(body: bytes, json_length: bytes | None, shape: Shape) -> tuple[
     tensor = _require_type(dict, "inputs[0]", inputs[0])
     features, pictures = _read_input(tensor, memoryview(body)[end:], shape)
     top, wanted = _read_outputs(head.get("outputs"), parameters, shape.classes)
-    learn, source, id = parameters.get("learn", "try"), _text("source", parameters.get("source")), head.get("id")
+    learn = parameters.get("learn", "try")
+    source = _text("source", parameters.get("source"))
+    id = head.get("id")
     if not isinstance(learn, bool | str) or learn not in _LEARN:
         raise Refused(f'learn must be true, false or "try", got {shown(learn)}')
     if id is not None and (not isinstance(id, str) or len(id.encode()) > _LONGEST_TEXT):
@@ -209,7 +211,8 @@ def _read_input(
     tensor: Mapping[str, Any], rest: memoryview, shape: Shape
 ) -> tuple[NDArray[np.float32] | None, tuple[bytes, ...] | None]:
     """Features B×d or pictures, one of the two; `rest` is what follows the JSON."""
-    name, parameters = tensor.get("name"), _require_type(dict, "inputs[0].parameters", tensor.get("parameters", {}))
+    name = tensor.get("name")
+    parameters = _require_type(dict, "inputs[0].parameters", tensor.get("parameters", {}))
     size = parameters.get("binary_data_size")
     if size is None and len(rest):
         raise Refused(f"{len(rest):,} bytes follow the JSON, but the input has no binary_data_size")
@@ -236,7 +239,8 @@ def _rows(tensor: Mapping[str, Any], name: str, trailing: Sequence[int], most: i
 
 
 def _features(tensor: Mapping[str, Any], raw: memoryview | None, shape: Shape) -> NDArray[np.float32]:
-    rows, datatype = _rows(tensor, "features", (shape.dim,), shape.batch), tensor.get("datatype")
+    rows = _rows(tensor, "features", (shape.dim,), shape.batch)
+    datatype = tensor.get("datatype")
     if not isinstance(datatype, str) or datatype not in ("FP32", "FP16")[: 1 if raw is None else 2]:
         raise Refused(f"features must be FP32, or FP16 as a binary input, got {shown(datatype)}")
     if raw is None:
@@ -269,7 +273,8 @@ def _numbers(data: object, rows: int, dim: int) -> NDArray[np.float32]:
 
 
 def _pictures(tensor: Mapping[str, Any], raw: memoryview | None, shape: Shape) -> tuple[bytes, ...]:
-    rows, datatype = _rows(tensor, "image", (), shape.batch), tensor.get("datatype")
+    rows = _rows(tensor, "image", (), shape.batch)
+    datatype = tensor.get("datatype")
     if datatype != "BYTES":
         raise Refused(f"image must be BYTES, got {shown(datatype)}")
     if raw is None:

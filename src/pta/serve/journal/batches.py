@@ -45,7 +45,8 @@ def group_rows(batch: Batch, rows: list[SampleRow], names: Mapping[int, str]) ->
 
 def rows_of(request: NewRequest, row: int, source: int | None) -> list[SampleRow]:
     """The rows of a request's samples, from a row on."""
-    content, width = request.features.tobytes(), request.features.shape[1] * 2
+    content = request.features.tobytes()
+    width = request.features.shape[1] * 2
     once = (request.id_hash, request.digest, len(request.features))
     rows = []
     for i, touches in enumerate(request.touches):

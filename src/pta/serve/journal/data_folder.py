@@ -104,7 +104,8 @@ def keep_private(path: Path) -> None:
     """Take the rights of others from a file or folder, if it belongs to this user; links are left as they are."""
     with suppress(OSError):  # it is gone, or its file system knows no rights
         status = path.lstat()
-        is_folder, is_file = stat.S_ISDIR(status.st_mode), stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+        is_folder = stat.S_ISDIR(status.st_mode)
+        is_file = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
         if (is_folder or is_file) and status.st_uid == getattr(os, "geteuid", lambda: -1)():
             path.chmod(0o700 if is_folder else 0o600)
 

@@ -237,22 +237,28 @@ class Journal:
         for position, request in enumerate(requests):
             by_stream.setdefault(request.stream, []).append(position)
         firsts = [0] * len(requests)
-        known, group, sources = self._known, list[Batch](), dict[tuple[int, str], SourceRow]()
+        known = self._known
+        group = list[Batch]()
+        sources = dict[tuple[int, str], SourceRow]()
         with self._database.writing:
             now = known.now()
             number = row = 1 + max((stream.row for stream in known.streams.values()), default=0)
             streams = {stream: known.stream(stream) for stream in by_stream}
             link = known.links["batches"]
             for rest, (stream, positions) in zip(range(len(by_stream))[::-1], by_stream.items(), strict=True):
-                first, rows = streams[stream].last + 1, list[SampleRow]()
+                first = streams[stream].last + 1
+                rows = list[SampleRow]()
                 for position in positions:
-                    firsts[position], request = first + len(rows), requests[position]
+                    firsts[position] = first + len(rows)
+                    request = requests[position]
                     name = request.source
                     source = None if name is None else known.source(stream, name, firsts[position], sources)
                     rows += batches.rows_of(request, row + len(rows), source)
                 head = (row, stream, first, len(rows), 0, now, number, rest, known.operation)
                 group.append(Batch(*head, seal=b"", rows=rows).sealed().linked(link))
-                link, row, last = group[-1].link, row + len(rows), first + len(rows) - 1
+                link = group[-1].link
+                row += len(rows)
+                last = first + len(rows) - 1
                 streams[stream] = streams[stream]._replace(last=last, time=now, row=row - 1, link=link)
             with self._database.transaction() as connection:
                 connection.executemany(schema.INSERT_SOURCE, [schema.with_seal(*source) for source in sources.values()])
@@ -271,7 +277,8 @@ class Journal:
 
     def operate(self, stream: int, kind: str, argument: Mapping[str, Any]) -> OperationRow:
         """Write an operation, which gets a sequence number of its own."""
-        text, known = json.dumps(argument, sort_keys=True), self._known
+        text = json.dumps(argument, sort_keys=True)
+        known = self._known
         with self._database.writing:
             old, now = known.stream(stream), known.now()
             columns = (known.operation + 1, stream, old.last + 1, now, kind, text)

@@ -151,7 +151,8 @@ def _coefficients(steps: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
 
     One step is s0 += a + s1; s1 += b + s0 for two words a and b, which is linear modulo 2³².
     """
-    once, entry = np.array([[1, 1], [1, 2]], np.uint32), np.array([[1, 0], [1, 1]], np.uint32)
+    once = np.array([[1, 1], [1, 2]], np.uint32)
+    entry = np.array([[1, 0], [1, 1]], np.uint32)
     power, of_words = np.eye(2, dtype=np.uint32), []
     for _ in range(steps):
         of_words.append(power @ entry)

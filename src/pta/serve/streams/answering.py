@@ -70,7 +70,8 @@ def score(features: NDArray[np.float16], classifier: ZeroShotClassifier, rule: R
     weights = np.exp(z)
     total = weights.sum(axis=1)
     answers = np.zeros(len(z), ANSWER)
-    answers["zero_shot_label"], answers["zero_shot_probability"] = labels, 1 / total
+    answers["zero_shot_label"] = labels
+    answers["zero_shot_probability"] = 1 / total
     answers["zero_shot_entropy"] = np.log(total) - np.einsum("bc,bc->b", weights, z) / total
     if rule is None:
         return Scored(features, unit, answers, [b""] * len(z))
@@ -78,7 +79,8 @@ def score(features: NDArray[np.float16], classifier: ZeroShotClassifier, rule: R
     if (weights[samples, classes] <= (rule.threshold * (1 + DOUBT)) * total[samples]).any():  # float64 decides
         found = find_touches(zero_shot, zero_shot.logits, rule)
         order = np.argsort(found.samples, kind="stable")
-        samples, classes = found.samples[order], found.classes[order]
+        samples = found.samples[order]
+        classes = found.classes[order]
     packed = classes.astype("<u4").tobytes()
     if len(z) == 1:
         return Scored(features, unit, answers, [packed])
@@ -92,7 +94,8 @@ def answer(adapter: Adapter, scored: Scored, *, learn: bool) -> Answered:
     spread = adapter.probabilities_unchecked(logits)
     chances, answers = spread.numpy(), scored.answers.copy()
     answers["label"] = labels = logits.numpy().argmax(axis=1)
-    answers["probability"], answers["entropy"] = chances[np.arange(len(labels)), labels], entropy_of(spread).numpy()
+    answers["probability"] = chances[np.arange(len(labels)), labels]
+    answers["entropy"] = entropy_of(spread).numpy()
     return Answered(logits, chances, answers)
 
 

@@ -45,7 +45,8 @@ class LiveStream:
         self.statistics = StreamStatistics(len(state.touches))
         self.version = 0
         self.time = 0.0  # of the last row
-        self.since_snapshot, self.snapshot_taken = 0, time.monotonic()
+        self.since_snapshot = 0
+        self.snapshot_taken = time.monotonic()
         self._minute, self._learned_in_it = 0, 0
 
     def add_operation(self, row: OperationRow) -> None:
@@ -78,7 +79,8 @@ class StreamStatistics:
 
     def add(self, given: Answered, learned: bool, latencies: list[float]) -> None:
         """Count the answers of a group, which were learned or not, with the seconds that each request took."""
-        labels, alone = given.answers["label"].tolist(), given.answers["zero_shot_label"].tolist()
+        labels = given.answers["label"].tolist()
+        alone = given.answers["zero_shot_label"].tolist()
         changed = [one != other for one, other in zip(labels, alone, strict=True)]
         self.answered += len(labels)
         self.learned += len(labels) if learned else 0
@@ -142,14 +144,17 @@ def full_summary(stream: LiveStream, read_only: str | None) -> dict[str, Any]:
     brief = brief_summary(stream)
     with stream.lock:
         counts = stream.statistics.summary()
-        answers, touches = list(stream.statistics.answers), stream.state.touches.tolist()
+        answers = list(stream.statistics.answers)
+        touches = stream.state.touches.tolist()
         adapter = stream.state.adapter
-        cosines, has_touches = _cosines(adapter), rule_of(adapter) is not None
+        cosines = _cosines(adapter)
+        has_touches = rule_of(adapter) is not None
     names = adapter.classifier.class_names
     rows = zip(names, touches, answers, cosines, strict=True)
     sources, oldest = {}, (brief["sequence"], brief["time"])
     if (past := stream.past) is not None:
-        sources, oldest = past.journal.sources(past.number), past.oldest
+        sources = past.journal.sources(past.number)
+        oldest = past.oldest
     largest = sorted(sources.items(), key=lambda one: -one[1])[:_MOST_SOURCES]
     return {
         **brief,
@@ -189,7 +194,8 @@ def _timeline(stream: LiveStream) -> list[dict[str, Any]]:
 
 def _cosines(adapter: Adapter) -> list[float | None]:
     """Of each class's prototype and its text, for a method that keeps anchored prototypes."""
-    prototypes, anchors = getattr(adapter, "anchored", None), adapter.classifier.anchors
+    prototypes = getattr(adapter, "anchored", None)
+    anchors = adapter.classifier.anchors
     if prototypes is None or prototypes.shape != anchors.shape:
         return [None] * len(anchors)
     return torch.cosine_similarity(prototypes.to(anchors.dtype), anchors, dim=1).tolist()

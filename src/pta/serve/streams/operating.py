@@ -48,9 +48,13 @@ class Operating:
         kind: str,
         dry_run: bool,
     ) -> None:
-        self._served, self._journal, self._streams = served, journal, streams
+        self._served = served
+        self._journal = journal
+        self._streams = streams
         self._pipeline, self._saving = pipeline, saving
-        self._stream, self._kind, self._dry_run = stream, kind, dry_run
+        self._stream = stream
+        self._kind = kind
+        self._dry_run = dry_run
 
     def operate(self, argument: Mapping[str, Any]) -> Done:
         """Do it, or only count."""
@@ -174,7 +178,9 @@ class Operating:
 
     def _replay(self, argument: Mapping[str, Any]) -> Done:
         """Make the state of the new history beside the stream, then swap it in."""
-        past, stream, after = self._past, self._stream, self._history_after(argument)
+        past = self._past
+        stream = self._stream
+        after = self._history_after(argument)
         if self._dry_run:
             return self._write(argument)
 

@@ -115,7 +115,8 @@ class Snapshots:
 
     def _read(self, path: Path) -> StreamState:
         require_whole(path)
-        adapter, about = load_adapter(path, self._served.classifier, model=self._served.encoder), read_stream(path)
+        adapter = load_adapter(path, self._served.classifier, model=self._served.encoder)
+        about = read_stream(path)
         if about["made_by"] != made_by():
             before, now = (", ".join(one.values()) for one in (about["made_by"], made_by()))
             _log.warning("%s was learned with %s; here, with %s, answers agree up to rounding", path, before, now)
@@ -135,7 +136,9 @@ class Past:
     """A state is the replay of all rows in force, group by group in order of sequence, from the newest snapshot."""
 
     def __init__(self, served: ServedModel, journal: Journal, number: int) -> None:
-        self._served, self.journal, self.number = served, journal, number
+        self._served = served
+        self.journal = journal
+        self.number = number
         self.folder = journal.path.parent / "streams" / str(number)
         self._imports = self.folder / "imports"
         for part in (self.folder.parent, self.folder, self._imports):
@@ -189,7 +192,8 @@ class Past:
             if event.kind == "import":
                 path = self._imports / f"{event.argument['digest']}.safetensors"
                 require_named(path)
-                state.adapter, state.touches = imported_adapter(path, self._served), np.zeros_like(state.touches)
+                state.adapter = imported_adapter(path, self._served)
+                state.touches = np.zeros_like(state.touches)
             else:
                 state.reset(event.argument["classes"])
             state.sequence = event.sequence
@@ -207,7 +211,9 @@ class Past:
 
     def count_changed(self, before: History, after: History) -> int:
         """How many samples come into force or go out of force: those in force under one history and not the other."""
-        ours, theirs = before.spans(0, self.last), after.spans(0, self.last)
+        last = self.last  # once, because the journal may grow
+        ours = before.spans(0, last)
+        theirs = after.spans(0, last)
         pairs = ((max(a, c), min(b, d)) for a, b in ours for c, d in theirs)
         common = [(first, last) for first, last in pairs if first <= last]
         one, other = before.unlearned, after.unlearned
@@ -215,7 +221,8 @@ class Past:
         return self._count(ours, one) + self._count(theirs, other) - 2 * self._count(common, both)
 
     def _count(self, spans: Iterable[Span], unlearned: Mapping[str, int]) -> int:
-        total, count = 0, partial(self.journal.count, self.number)
+        total = 0
+        count = partial(self.journal.count, self.number)
         for first, last in spans:
             total += count(after=first - 1, until=last)
             for source, until in unlearned.items():

@@ -34,7 +34,9 @@ class _Task:
     def __init__(
         self, pictures: Sequence[bytes], is_answered: Callable[[], bool], done: Callable[[Outcome], None]
     ) -> None:
-        self.pictures, self.is_answered, self.done = pictures, is_answered, done
+        self.pictures = pictures
+        self.is_answered = is_answered
+        self.done = done
         self.begun = 0  # pictures that are decoded or being decoded
         self.under_way = 0  # of these, the ones that are not encoded yet
         self.features: dict[int, NDArray[np.float32]] = {}
@@ -97,7 +99,8 @@ class PictureEncoder:
                 )
                 if not self._turns:
                     return
-                task, number = self._turns[0], self._turns[0].begun
+                task = self._turns[0]
+                number = self._turns[0].begun
                 self._turns.rotate(-1)
                 task.begun += 1
                 task.under_way += 1

@@ -69,11 +69,14 @@ class Pipeline:
         streams: StreamSet,
         saving: Callable[[], Saving | None],
     ) -> None:
-        self._journal, self._pending, self._quota = journal, pending, settings.quota
+        self._journal = journal
+        self._pending = pending
+        self._quota = settings.quota
         self._streams, self._saving = streams, saving
         adapter = served.fresh()
         warm_up(adapter)
-        self._classifier, self._rule = adapter.classifier, rule_of(adapter)
+        self._classifier = adapter.classifier
+        self._rule = rule_of(adapter)
         self._replies = Replies(served.classifier.class_names)
         self._pictures: PictureEncoder | None = None
         if served.encoder is not None:
@@ -91,7 +94,8 @@ class Pipeline:
         if isinstance(item, Change) or item.request.pictures is None or self._pictures is None:
             self._hand_to_scoring([item])
         else:
-            known, done = partial(self._is_answered, item), partial(self._encoded, item)
+            known = partial(self._is_answered, item)
+            done = partial(self._encoded, item)
             self._pictures.put(item.request.pictures, known, done)
 
     def write(self, work: Callable[[], T], apply: Callable[[T], object] = lambda written: None) -> T:
@@ -157,7 +161,8 @@ class Pipeline:
 
     def _is_answered(self, job: PendingRequest) -> bool:
         """Whether a request with this id was learned before; it is then answered as it was."""
-        request, stream = job.request, self._streams.by_name.get(job.request.stream)
+        request = job.request
+        stream = self._streams.by_name.get(job.request.stream)
         if request.id is None or request.learn == "false" or stream is None:
             return False
         found = self._journal.find(stream.number, job.id_hash)
@@ -216,7 +221,8 @@ class Pipeline:
         if learning:
             try:
                 committed = self._commit(learning)
-                group.number, group.time = committed.group, committed.time
+                group.number = committed.group
+                group.time = committed.time
                 for job, first in zip(learning, committed.firsts, strict=True):
                     job.first = first
             except MachineFailure as error:

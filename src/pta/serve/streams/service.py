@@ -31,7 +31,8 @@ class Service:
 
     def __init__(self, served: ServedModel, durable: Journal | None, settings: ServiceSettings) -> None:
         journal: JournalLike = NoJournal() if durable is None else durable
-        names, encoder = served.classifier.class_names, served.encoder
+        names = served.classifier.class_names
+        encoder = served.encoder
         fixed = settings.name, served.method, encoder is not None, settings.batch, journal.is_durable
         self.shape = Shape(served.classifier.dim, names, *fixed)
         self._journal, self._draining = journal, False

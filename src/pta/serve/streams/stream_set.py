@@ -27,7 +27,10 @@ class StreamSet:
     """Streams in memory, each the replay of its rows; the thread that writes the journal makes and deletes them."""
 
     def __init__(self, served: ServedModel, journal: JournalLike, durable: Journal | None, auto_create: int) -> None:
-        self._served, self._journal, self._durable, self._auto_create = served, journal, durable, auto_create
+        self._served = served
+        self._journal = journal
+        self._durable = durable
+        self._auto_create = auto_create
         self.by_name: dict[str, LiveStream] = {}
         self._leaving: set[str] = set()
         if durable is not None:
@@ -157,7 +160,10 @@ class Saving:
         streams: StreamSet,
         write: Callable[[Callable[[], object]], object],
     ) -> None:
-        self._settings, self._journal, self._streams, self._write = settings, journal, streams, write
+        self._settings = settings
+        self._journal = journal
+        self._streams = streams
+        self._write = write
         self._under_way: set[LiveStream] = set()
         self._may_drop = True
         self.thread = ThreadPoolExecutor(1, "snapshots")
@@ -179,8 +185,10 @@ class Saving:
         self._under_way.add(stream)
         with stream.lock:
             state = stream.state.copy()
-            fingerprint, when = stream.history.fingerprint(state.sequence), stream.time
-            stream.since_snapshot, stream.snapshot_taken = 0, time.monotonic()
+            fingerprint = stream.history.fingerprint(state.sequence)
+            when = stream.time
+            stream.since_snapshot = 0
+            stream.snapshot_taken = time.monotonic()
         snapshots = stream.past.snapshots
 
         def write() -> None:
