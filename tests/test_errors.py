@@ -37,8 +37,8 @@ def test_every_error_of_the_package_is_of_exactly_one_family():
     "error",
     [
         *(kind("it is\nso") for kind in sorted(below(PtaError), key=str) if kind.__module__ == "pta.errors"),
-        Refused(422, "it is so"),
-        Refused(503, "it is so"),
+        Refused("it is so"),
+        Refused("it is so", 503),
     ],
     ids=repr,
 )

@@ -14,7 +14,7 @@ from serving import CLASSIFIER, ask, features, in_threads, open_service, same_bi
 
 from pta import ZeroShotClassifier, load_adapter
 from pta.errors import PtaError
-from pta.serve.journal.backup import back_up
+from pta.serve.journal.check import back_up
 from pta.serve.requests import Refused
 from pta.serve.streams.answering import rounded
 from pta.serve.streams.served_model import ServedModel

@@ -175,11 +175,11 @@ def test_a_port_that_is_taken_is_named(pta, pets):
 
 
 def test_without_the_extra_one_line_says_what_to_install(pets, tmp_path):
-    program = "import sys; sys.modules['fastapi'] = None; from pta.cli import main; main()"
+    program = "import sys; sys.modules['orjson'] = None; from pta.cli import main; main()"
     command = [sys.executable, "-c", program, "serve", "--features-only", str(pets), "--data", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "pta: pta serve needs fastapi; run pip install -e '.[serve]' in the clone of pta\n"
+    assert done.stderr == "pta: pta serve needs orjson; run pip install -e '.[serve]' in the clone of pta\n"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of files are POSIX")

@@ -13,8 +13,7 @@ import pytest
 from journals import FILE, IDENTITY, answers, contents, id_hash, open_journal, request
 
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
-from pta.serve.journal.backup import back_up
-from pta.serve.journal.check import check_folder
+from pta.serve.journal.check import back_up, check_folder
 from pta.serve.journal.journal import Journal
 from pta.serve.journal.rows import StoredAnswers
 
@@ -36,10 +35,8 @@ def reopened(journal):
 
 
 def test_it_needs_neither_torch_nor_a_web_server():
-    code = (
-        "import sys, pta.serve.journal.journal, pta.serve.streams.history; print({'torch', 'fastapi'} & {*sys.modules})"
-    )
-    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
+    code = "import sys, pta.serve.journal.journal, pta.serve.streams.history; print(*sys.modules)"
+    assert not {"torch", "starlette"} & {*subprocess.check_output([sys.executable, "-c", code], text=True).split()}
 
 
 def test_what_goes_in_comes_out_group_by_group_also_after_a_restart(journal, stream):
@@ -65,8 +62,8 @@ def test_what_goes_in_comes_out_group_by_group_also_after_a_restart(journal, str
 def test_a_part_of_a_group_can_be_asked_for(journal, stream):
     for number in range(100):
         journal.commit([request(stream, number, "door" if number % 2 else "yard", samples=3)])
-    for after, until in [(0, None), (0, 300), (1, 299), (7, 8), (150, 150), (299, None), (96, 99), (290, 400)]:
-        expected = list(range(after + 1, min(300, until or 300) + 1))
+    for after, until in [(0, sys.maxsize), (0, 300), (1, 299), (7, 8), (150, 150), (299, 2**62), (96, 99), (290, 400)]:
+        expected = list(range(after + 1, min(300, until) + 1))
         found = [n for rows in journal.groups(stream, after, until) for n in rows.sequences.tolist()]
         assert found == expected
         assert journal.count(stream, after=after, until=until) == len(expected)

@@ -52,9 +52,11 @@ def test_answers_to_pictures_are_those_of_a_classifier(service):
     reply = submit(service, *map(png, pictures), learn="false").result()
     alone = Classifier("embedded", classes=FASHION.class_names, method="clip", device="cpu", cache=None)
     answers = alone([Image.fromarray(picture) for picture in pictures])
-    assert reply.zero_shot_labels == [answer.label for answer in answers]
+    assert reply.outputs["zero_shot_label"].tolist() == [answer.label for answer in answers]
     expected = [answer.probability for answer in answers]
-    np.testing.assert_allclose(reply.zero_shot_probabilities, expected, atol=5e-3)  # features are rounded to float16
+    np.testing.assert_allclose(
+        reply.outputs["zero_shot_probability"], expected, atol=5e-3
+    )  # features are rounded to float16
 
 
 @pytest.fixture

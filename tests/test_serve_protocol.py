@@ -11,8 +11,8 @@ from http_serving import binary, features, pictures
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pta.serve.http.protocol import OUTPUTS, metadata, read_request, write_reply
-from pta.serve.requests import Refused, Reply, read_result
+from pta.serve.http.protocol import metadata, read_request, write_reply
+from pta.serve.requests import OUTPUTS, Refused, Result, read_result
 from pta.serve.streams.served_model import Shape
 
 SHAPE = Shape(dim=3, class_names=("cat", "dog"), name="pta", method="pta", takes_pictures=True, batch=4, durable=True)
@@ -33,10 +33,10 @@ def refused(body, length=None, shape=SHAPE):
 
 def answer(**more):
     given = {"id": "a", "stream": "default", "learned": True, "repeated": False, "reason": None}
-    given |= {"labels": ["cat", "dög"], "zero_shot_labels": ["dog", "dog"], "sequences": np.array([7, 8])}
-    numbers = np.array([0.5, 0.25], np.float32)
-    given |= dict.fromkeys(("probabilities", "zero_shot_probabilities", "entropies"), numbers)
-    return Reply(**{**given, **more})
+    given |= {name: more.pop(name) for name in given if name in more}
+    outputs = {"label": np.array(["cat", "dög"], object), "zero_shot_label": np.array(["dog", "dog"], object)}
+    outputs |= dict.fromkeys(("probability", "zero_shot_probability", "entropy"), np.array([0.5, 0.25], np.float32))
+    return Result(**given, outputs={**outputs, "sequence": np.array([7, 8]), **more})
 
 
 def test_features_are_the_same_in_json_nested_or_flat_and_in_binary():
@@ -217,7 +217,10 @@ def test_any_bytes_are_read_or_refused(body, length):
 
 @pytest.mark.parametrize("is_binary", [True, False])
 def test_an_answer_is_read_as_it_was_written(is_binary):
-    more = {"top_labels": [["cat", "dog"], ["dog", "cat"]], "top_probabilities": np.array([[0.9, 0.1], [0.8, 0.2]])}
+    more = {
+        "top_label": np.array([["cat", "dog"], ["dog", "cat"]], object),
+        "top_probability": np.array([[0.9, 0.1], [0.8, 0.2]]),
+    }
     reply = answer(**more, logits=np.array([[1.0, 2.0], [3.0, 4.0]]), reason="frozen", learned=False)
     outputs = [{"name": name, "parameters": {"binary_data": is_binary}} for name in OUTPUTS]
     _, wanted = read(features(ROWS), outputs=outputs)
@@ -226,10 +229,10 @@ def test_an_answer_is_read_as_it_was_written(is_binary):
     result = read_result(content, length)
     assert result.outputs.keys() == OUTPUTS.keys()
     assert (result.labels, result.reason, result.learned) == (reply.labels, "frozen", False)
-    assert result.outputs["top_label"].tolist() == more["top_labels"]
-    np.testing.assert_array_equal(result.outputs["sequence"], reply.sequences)
-    np.testing.assert_array_equal(result.outputs["logits"], reply.logits)
-    np.testing.assert_array_equal(result.outputs["top_probability"], more["top_probabilities"].astype(np.float32))
+    assert result.outputs["top_label"].tolist() == more["top_label"].tolist()
+    np.testing.assert_array_equal(result.outputs["sequence"], reply.outputs["sequence"])
+    np.testing.assert_array_equal(result.outputs["logits"], reply.outputs["logits"])
+    np.testing.assert_array_equal(result.outputs["top_probability"], more["top_probability"].astype(np.float32))
 
 
 def test_a_repeated_answer_lacks_what_is_not_stored():

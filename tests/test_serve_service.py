@@ -101,8 +101,8 @@ def test_an_id_is_learned_once_however_often_and_however_concurrently_it_is_sent
             assert reply.repeated
             first = next(r for r in replies if r.id == reply.id and not r.repeated)
             assert reply.labels == first.labels
-            assert reply.sequences.tolist() == first.sequences.tolist()
-            assert reply.probabilities.tolist() == first.probabilities.tolist()
+            assert reply.outputs["sequence"].tolist() == first.outputs["sequence"].tolist()
+            assert reply.outputs["probability"].tolist() == first.outputs["probability"].tolist()
             assert refused(409, ask, service, n + 50, id=f"sample {n}", count=2)
         ask(service, 1, id="sample 1", count=2, learn="false")
         assert service.streams()[0]["position"] == 6
@@ -115,13 +115,13 @@ def test_an_answer_that_a_killed_process_did_not_write_is_computed_again(tmp_pat
         for seed in range(8):
             ask(service, seed)
         first = ask(service, 9, id="the last", count=3)
-        service._pipeline.last_answers._groups.clear()  # as a kill would
+        service._pipeline.last_answers.groups.clear()  # as a kill would
     with open_service(tmp_path) as service:
         assert service._journal.find(1, hashlib.blake2b(b"the last", digest_size=16).digest()).answers is None
         again = ask(service, 9, id="the last", count=3)
         assert again.repeated
         assert again.labels == first.labels
-        np.testing.assert_allclose(again.probabilities, first.probabilities, atol=1e-5)
+        np.testing.assert_allclose(again.outputs["probability"], first.outputs["probability"], atol=1e-5)
 
 
 def test_a_commit_that_fails_changes_nothing_and_ends_learning_until_a_restart(tmp_path, monkeypatch):
@@ -137,7 +137,7 @@ def test_a_commit_that_fails_changes_nothing_and_ends_learning_until_a_restart(t
         assert "disk full" in str(refused(503, ask, service, 2))
         assert refused(503, ask, service, 3)
         reply = ask(service, 4, learn="try")
-        assert (reply.learned, reply.sequences.tolist()) == (False, [-1])
+        assert (reply.learned, reply.outputs["sequence"].tolist()) == (False, [-1])
         assert "disk full" in reply.reason
         assert ask(service, 5, learn="false").reason is None
         assert same_bits(before, state_of(service))
@@ -238,7 +238,7 @@ def test_streams_are_apart_and_made_by_name_or_on_first_use(tmp_path):
 def test_without_a_journal_samples_are_learned_and_nothing_can_be_rewound():
     with open_service(None) as service:
         assert not service.shape.durable
-        assert ask(service, 1, count=2).sequences.tolist() == [1, 2]
+        assert ask(service, 1, count=2).outputs["sequence"].tolist() == [1, 2]
         refused(409, service.operate, "default", "rewind", sequence=1)
         assert service.operate("default", "reset")["samples"] == 2
         assert service.streams()[0]["position"] == 0
@@ -266,7 +266,7 @@ def test_answers_are_those_of_the_adapter(tmp_path):
         reply = ask(service, rows, top=2, logits=True)
     adapter = create_adapter("pta", CLASSIFIER)
     logits = adapter.step(rows)
-    np.testing.assert_allclose(reply.logits, logits, atol=0.1)  # features are rounded to float16
+    np.testing.assert_allclose(reply.outputs["logits"], logits, atol=0.1)  # features are rounded to float16
     assert reply.labels == [CLASSIFIER.class_names[n] for n in logits.argmax(dim=1)]
-    assert [row[0] for row in reply.top_labels] == reply.labels
-    assert reply.top_probabilities[:, 0].tolist() == reply.probabilities.tolist()
+    assert [row[0] for row in reply.outputs["top_label"]] == reply.labels
+    assert reply.outputs["top_probability"][:, 0].tolist() == reply.outputs["probability"].tolist()

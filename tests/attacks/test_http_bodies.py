@@ -25,7 +25,7 @@ def login(server, content, **headers):
 
 
 def free_bytes(server):
-    return server.app._bodies._free
+    return server.app._bodies.free
 
 
 def test_a_login_of_more_than_4_kib_is_not_read(server):

@@ -18,8 +18,7 @@ from serving import CLASSIFIER, ask, open_service, replayed, same_bits, state_of
 from pta import ZeroShotClassifier
 from pta.errors import FileInUse, PtaError, UnreadableFile
 from pta.serve.journal import chain as journal_chain
-from pta.serve.journal.backup import back_up
-from pta.serve.journal.check import check_folder
+from pta.serve.journal.check import back_up, check_folder
 from pta.serve.journal.journal import Journal
 from pta.serve.journal.loss import Witnesses
 from pta.serve.requests import Refused
@@ -200,7 +199,7 @@ def test_a_start_that_replays_more_than_1000_rows_writes_a_snapshot(tmp_path, ro
 
 
 def test_a_start_that_replays_many_rows_writes_a_snapshot(tmp_path, monkeypatch):
-    monkeypatch.setattr("pta.serve.streams.saving._MANY", 10)
+    monkeypatch.setattr("pta.serve.streams.stream_set._MANY", 10)
     with open_service(tmp_path) as service:
         for seed in range(11):
             ask(service, seed)
@@ -216,7 +215,7 @@ def test_an_answer_that_was_not_stored_is_replayed_once_then_stored(tmp_path, mo
         for seed in range(4):
             ask(service, seed)
         first = [ask(service, 10 + n, id=f"sample {n}", count=2) for n in range(3)]
-        service._pipeline.last_answers._groups.clear()  # as a kill would
+        service._pipeline.last_answers.groups.clear()  # as a kill would
     replays, real = [], Past.answers_of
 
     def answers_of(self, operations, batch):
@@ -245,10 +244,10 @@ def test_an_older_journal_opens_and_goes_on_with_a_chain(tmp_path):
             assert same_bits(state_of(service), replayed(service._journal))
             assert same_bits(state_of(service, "another"), state_of(service, "expected"))
             again = ask(service, 12, id="sample 12", source="camera 0")
-            assert (again.repeated, int(again.sequences[0])) == (True, 13)
+            assert (again.repeated, int(again.outputs["sequence"][0])) == (True, 13)
             assert check_folder(service._journal.path.parent) == []
     with open_service(folder) as service:
-        assert ask(service, 50).sequences.tolist() == [14]
+        assert ask(service, 50).outputs["sequence"].tolist() == [14]
         service.operate("another", "unlearn", source="camera", erase=True)
         service.operate("expected", "delete")
         assert check_folder(service._journal.path.parent) == []
@@ -258,7 +257,7 @@ def test_an_older_journal_opens_and_goes_on_with_a_chain(tmp_path):
     with open_service(tmp_path / "lost", repair=True) as service:
         assert service.summary("default")["position"] == 7
         assert len(list(tmp_path.glob("lost/set-aside/1/streams/1/snapshots/*"))) == 1
-        assert ask(service, 50).sequences[0] > 13
+        assert ask(service, 50).outputs["sequence"][0] > 13
         assert check_folder(service._journal.path.parent) == []
 
 
@@ -336,7 +335,7 @@ def test_a_repair_ignores_a_snapshot_of_a_number_that_no_row_has(tmp_path):
         ask(service, 1)
     (tmp_path / "streams" / "1" / "snapshots" / f"{10**199}.safetensors").write_bytes(b"")
     with open_service(tmp_path, repair=True) as service:
-        assert ask(service, 2).sequences.tolist() == [2]
+        assert ask(service, 2).outputs["sequence"].tolist() == [2]
 
 
 def test_a_users_folder_among_the_streams_stays(tmp_path):

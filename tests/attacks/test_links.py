@@ -17,8 +17,7 @@ from pta.errors import PtaError
 from pta.measure.result_store import ResultStore, result_key
 from pta.run.shards import discard_shards, open_shards
 from pta.serve.http.security import own_token
-from pta.serve.journal.backup import back_up
-from pta.serve.journal.check import check_folder
+from pta.serve.journal.check import back_up, check_folder
 
 EMBEDDED = ("--model", "embedded")
 TEXT = "export PATH=~/bin:$PATH\n" * 400

@@ -72,12 +72,12 @@ def test_256_pictures_of_88_million_pixels_are_refused_at_once(served):
 
 def test_features_pass_pictures_that_are_being_decoded(service, decoding):
     slow = submit(service, tuple(SMALL))
-    assert submit(service, features=random_features(service)).result(PATIENCE).sequences.tolist() == [1]
+    assert submit(service, features=random_features(service)).result(PATIENCE).outputs["sequence"].tolist() == [1]
     assert service.operate("default", "freeze")["sequence"] == 2
     assert service.operate("default", "thaw")["sequence"] == 3
     assert not slow.done()
     decoding.go_on.set()
-    assert slow.result(PATIENCE).sequences.tolist() == [*range(4, 16)]
+    assert slow.result(PATIENCE).outputs["sequence"].tolist() == [*range(4, 16)]
 
 
 def test_a_small_request_waits_for_one_picture_of_a_large_one(service, decoding):

@@ -143,7 +143,7 @@ def make_data_folder(expected):
         client.operate("garden", "reset", classes=["boot"])
         client.operate("garden", "undo")
         client.create("copy")
-        client.import_state("copy", client.export_state("default"))
+        client.operate("copy", "import", content=client.export_state("default"))
         client.infer(rows[45:47], stream="copy", id="copied", learn=True)
         client.operate("copy", "freeze")
         seen = served(client)

@@ -7,8 +7,7 @@ import typer
 
 from pta.cli.messages import say
 from pta.cli.output import print_lines, require_place, write_json
-from pta.serve.journal.backup import back_up
-from pta.serve.journal.check import check_folder
+from pta.serve.journal.check import back_up, check_folder
 
 journal = typer.Typer(
     name="journal",

@@ -158,7 +158,7 @@ def serve(
     """Serve a model, classes and a method over HTTP: streams that learn, survive a crash and can be undone."""
     try:
         from pta.serve.http.app import create_app
-        from pta.serve.http.server import listen, run
+        from pta.serve.http.server import Server, configured, listen
     except ModuleNotFoundError as error:
         raise MissingPackage(f"pta serve needs {error.name}; {how_to_install('serve')}") from None
     if data is None and not no_journal:
@@ -184,7 +184,7 @@ def serve(
             address = f"http://{http.address}:{socket.getsockname()[1]}"
             sign_in = f" (sign in with the token in {http.token_file or (folder and folder / 'token')})"
             _announce(service.shape, address, f"{address}/" + (f"#token={token}" if show_token else sign_in))
-            run(app, service, socket, drain=http.drain, forwarded_allow_ips=http.forwarded_allow_ips)
+            Server(configured(app, http.forwarded_allow_ips), service, http.drain).run(sockets=[socket])
 
 
 def _announce(shape: Shape, address: str, entrance: str) -> None:

@@ -130,7 +130,7 @@ def _declared(argument: Argument) -> Any:
         return Annotated[
             float | None, typer.Option(_option(argument), parser=parse_moment, metavar="TIME", help=moment)
         ]
-    option = typer.Option(_option(argument), help=argument.help, min=argument.bounds.get("ge"))
+    option = typer.Option(_option(argument), help=argument.help, min=argument.bounds.get("minimum"))
     return Annotated[argument.kind if argument.required else argument.kind | None, option]
 
 

@@ -15,10 +15,9 @@ from numpy.typing import ArrayLike
 
 from pta.errors import InvalidParameter, MachineFailure, PtaError, nearest, shown
 from pta.serve.operations import OPERATIONS
-from pta.serve.requests import Refused, Result, join_elements, read_result
+from pta.serve.requests import TOP_OUTPUTS, USUAL_OUTPUTS, Refused, Result, read_result, write_tensor
 
 _JSON_LENGTH = "Inference-Header-Content-Length"
-_OUTPUTS = ("label", "zero_shot_label", "probability", "zero_shot_probability", "entropy", "sequence")
 _TRY_AGAIN = frozenset((429, 503))
 _LONGEST_WAIT = 30.0  # seconds between two tries, whatever the service asks for
 
@@ -45,7 +44,9 @@ class Client:
             raise InvalidParameter(f"{server} is not the address of a service; it begins with http://")
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._connection = kind(parts.hostname, parts.port, timeout=timeout)
-        self._server, self._root, self._model = server, parts.path.rstrip("/"), model
+        self._server = server
+        self._root = parts.path.rstrip("/")
+        self._model = model
         self._headers = {"Authorization": f"Bearer {token}"}
         self._retries, self._binary = retries, binary
 
@@ -64,16 +65,21 @@ class Client:
         """Classify B samples, given as features B×d or as the bytes of picture files, and learn from them."""
         if (features is None) == (pictures is None):
             raise InvalidParameter("give either features or pictures")
-        names = [*_OUTPUTS, *(["top_label", "top_probability"] if top else []), *(["logits"] if logits else [])]
+        names = [*USUAL_OUTPUTS, *(TOP_OUTPUTS if top else ()), *(["logits"] if logits else ())]
         parameters = {"stream": stream, "learn": learn, "source": source, "top": top}
-        tensor, raw = self._features(features) if features is not None else self._pictures(pictures or ())
+        if features is not None:
+            array = np.atleast_2d(np.asarray(features, dtype="<f4"))
+            tensor, raw = write_tensor("features", "FP32", array, binary=self._binary)
+        else:
+            contents = [one if self._binary else b64encode(one).decode() for one in pictures or ()]
+            tensor, raw = write_tensor("image", "BYTES", np.array(contents, dtype=object), binary=self._binary)
         request = {
             "id": id or uuid.uuid4().hex,
             "parameters": {name: value for name, value in parameters.items() if value is not None},
             "inputs": [tensor],
             "outputs": [{"name": name, "parameters": {"binary_data": self._binary}} for name in names],
         }
-        head = json.dumps(request).encode()
+        head = json.dumps(request, default=np.ndarray.tolist).encode()
         headers = {_JSON_LENGTH: str(len(head))} if raw else {}
         content, length = self._ask("POST", f"/v2/models/{self._model}/infer", head + raw, headers)
         return read_result(content, length)
@@ -104,16 +110,16 @@ class Client:
         return self._json(how.method, path, json.dumps(argument).encode() if how.arguments else b"")
 
     def delete(self, stream: str, *, dry_run: bool = False) -> dict[str, Any]:
-        """Erase a stream."""
+        """Delete a stream with everything it has learned."""
         return self.operate(stream, "delete", dry_run=dry_run)
+
+    def import_state(self, stream: str, content: bytes, *, dry_run: bool = False) -> dict[str, Any]:
+        """Go on from the content of a state file."""
+        return self.operate(stream, "import", dry_run=dry_run, content=content)
 
     def export_state(self, stream: str = "default") -> bytes:
         """The state as the content of a file that `pta.load_adapter` reads."""
         return self._ask("GET", f"{_place(stream)}/export")[0]
-
-    def import_state(self, stream: str, content: bytes, *, dry_run: bool = False) -> dict[str, Any]:
-        """Go on from an exported state."""
-        return self.operate(stream, "import", dry_run=dry_run, content=content)
 
     def close(self) -> None:
         """End the connection."""
@@ -124,20 +130,6 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _features(self, given: ArrayLike) -> tuple[dict[str, Any], bytes]:
-        array = np.atleast_2d(np.asarray(given, dtype="<f4"))
-        tensor = {"name": "features", "datatype": "FP32", "shape": [*array.shape]}
-        if not self._binary:
-            return {**tensor, "data": array.ravel().tolist()}, b""
-        return {**tensor, "parameters": {"binary_data_size": array.nbytes}}, array.tobytes()
-
-    def _pictures(self, given: Sequence[bytes]) -> tuple[dict[str, Any], bytes]:
-        tensor = {"name": "image", "datatype": "BYTES", "shape": [len(given)]}
-        if not self._binary:
-            return {**tensor, "data": [b64encode(one).decode() for one in given]}, b""
-        raw = join_elements(given)
-        return {**tensor, "parameters": {"binary_data_size": len(raw)}}, raw
 
     def _json(self, method: str, path: str, body: bytes = b"", kind: str = "application/json") -> dict[str, Any]:
         return json.loads(self._ask(method, path, body, {"Content-Type": kind})[0])
@@ -171,7 +163,8 @@ class Client:
                     length = answer.headers.get(_JSON_LENGTH)
                     return content, None if length is None else int(length)
                 failure = _refusal(answer, content)
-                wait, final = failure.retry_after or wait, answer.status not in _TRY_AGAIN
+                wait = failure.retry_after or wait
+                final = answer.status not in _TRY_AGAIN
             if final or tries > self._retries:
                 raise failure
             time.sleep(min(wait, _LONGEST_WAIT))
@@ -187,4 +180,4 @@ def _refusal(answer: HTTPResponse, content: bytes) -> Refused:
     except (ValueError, KeyError, TypeError):
         message = f"the service answered {answer.status}"
     after = answer.headers.get("Retry-After", "")
-    return Refused(answer.status, message, int(after) if after.isdigit() else None)
+    return Refused(message, answer.status, int(after) if after.isdigit() else None)

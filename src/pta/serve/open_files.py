@@ -36,7 +36,7 @@ def require_free_files() -> None:
         except OSError as error:
             if not is_out_of_files(error):
                 raise
-            raise Refused(503, "nothing was changed: too many files are open; try again soon", 1) from None
+            raise Refused("nothing was changed: too many files are open; try again soon", 503, 1) from None
 
 
 def is_out_of_files(error: BaseException) -> bool:

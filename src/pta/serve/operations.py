@@ -18,7 +18,17 @@ class Argument:
     help: str
     option: str = ""  # of the command, where it has another name
     required: bool = False
-    bounds: Mapping[str, Any] = field(default_factory=dict)  # as pydantic names them
+    bounds: Mapping[str, float] = field(default_factory=dict)  # as JSON Schema names them
+
+    def accepts(self, value: Any) -> bool:
+        """Whether a value of JSON is of its kind and within its bounds."""
+        fits = type(value) is self.kind or (self.kind is float and type(value) is int)
+        if self.kind == list[str]:
+            fits = type(value) is list and all(type(one) is str for one in value)
+        size = len(value) if fits and isinstance(value, str | list) else value
+        return fits and all(
+            size >= bound if name.startswith("min") else size <= bound for name, bound in self.bounds.items()
+        )
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,11 @@ class StreamOperation:
         """Whether the body of a request is the content of a file."""
         return any(argument.kind is bytes for argument in self.arguments)
 
+    @property
+    def needs_body(self) -> bool:
+        """Whether a request without a body tells too little."""
+        return self.exactly_one or any(argument.required for argument in self.arguments)
+
 
 OPERATIONS = {
     operation.name: operation
@@ -51,14 +66,16 @@ OPERATIONS = {
         StreamOperation(
             "reset",
             "Forget what was learned, or what was learned about some classes.",
-            (Argument("classes", list[str], "Only this class; may be repeated.", "--class", bounds={"min_length": 1}),),
+            (Argument("classes", list[str], "Only this class; may be repeated.", "--class", bounds={"minItems": 1}),),
         ),
         StreamOperation(
             "rewind",
             "Go back to a moment: what was learned after it is no longer in force.",
             (
-                Argument("sequence", int, "The last sample that stays.", bounds={"ge": 0, "lt": 2**62}),
-                Argument("time", float, "A moment in seconds since 1970.", "--to", bounds={"ge": 0, "le": 1e11}),
+                Argument("sequence", int, "The last sample that stays.", bounds={"minimum": 0, "maximum": 2**62 - 1}),
+                Argument(
+                    "time", float, "A moment in seconds since 1970.", "--to", bounds={"minimum": 0, "maximum": 1e11}
+                ),
             ),
             exactly_one=True,
         ),
@@ -66,7 +83,7 @@ OPERATIONS = {
             "unlearn",
             "Remove a source's samples, as if they were never learned; what it sends later is learned.",
             (
-                Argument("source", str, "Whose samples.", required=True, bounds={"min_length": 1, "max_length": 128}),
+                Argument("source", str, "Whose samples.", required=True, bounds={"minLength": 1, "maxLength": 128}),
                 Argument("erase", bool, "Also remove them from the files, which cannot be undone."),
             ),
         ),

@@ -37,52 +37,43 @@ class Request:
         return len(self.pictures if self.features is None else self.features)  # type: ignore[arg-type]
 
 
+class Refused(UserMistake):
+    """The request changed nothing; the message says what to do. A status of 500 or above is a failure of the service.
+
+    >>> refused = Refused("the queue is full", 429, retry_after=1)
+    >>> refused.status, str(refused), refused.retry_after
+    (429, 'the queue is full', 1)
+    """
+
+    def __init__(self, message: str, status: int = 422, retry_after: int | None = None) -> None:
+        super().__init__(message)
+        self.status, self.retry_after = status, retry_after
+        self.exit_code = (UserMistake if status < 500 else MachineFailure).exit_code
+
+
+DTYPES = {"FP32": "<f4", "FP16": "<f2", "INT64": "<i8"}
+USUAL_OUTPUTS = {
+    "label": "BYTES",
+    "zero_shot_label": "BYTES",
+    "probability": "FP32",
+    "zero_shot_probability": "FP32",
+    "entropy": "FP32",
+    "sequence": "INT64",
+}
+TOP_OUTPUTS = {"top_label": "BYTES", "top_probability": "FP32"}
+OUTPUTS = {**USUAL_OUTPUTS, **TOP_OUTPUTS, "logits": "FP32"}
+"""The datatype of every output, by its name."""
+
+
 @dataclass(frozen=True)
-class Reply:
-    """The answers to B samples."""
+class Result:
+    """The answers to B samples, on both sides of a connection."""
 
     id: str
     stream: str
     learned: bool
     repeated: bool  # the answer that this id was given first; nothing was learned again
     reason: str | None  # why nothing was learned
-    labels: list[str]
-    zero_shot_labels: list[str]
-    probabilities: NDArray[np.float32]
-    zero_shot_probabilities: NDArray[np.float32]
-    entropies: NDArray[np.float32]
-    sequences: NDArray[np.int64]  # −1 where nothing was learned
-    top_labels: list[list[str]] | None = None
-    top_probabilities: NDArray[Any] | None = None  # B×top
-    logits: NDArray[Any] | None = None  # B×C
-
-
-class Refused(UserMistake):
-    """The request changed nothing; the message says what to do. A status of 500 or above is a failure of the service.
-
-    >>> refused = Refused(429, "the queue is full", retry_after=1)
-    >>> refused.status, str(refused), refused.retry_after
-    (429, 'the queue is full', 1)
-    """
-
-    def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
-        super().__init__(message)
-        self.status, self.retry_after = status, retry_after
-        self.exit_code = (UserMistake if status < 500 else MachineFailure).exit_code
-
-
-_DTYPES = {"FP32": "<f4", "INT64": "<i8"}
-
-
-@dataclass(frozen=True)
-class Result:
-    """The answers to B samples."""
-
-    id: str
-    stream: str
-    learned: bool
-    repeated: bool
-    reason: str | None
     outputs: Mapping[str, NDArray[Any]]  # label, probability, entropy, sequence, …; with B rows
 
     @property
@@ -91,31 +82,47 @@ class Result:
         return self.outputs["label"].tolist()
 
 
+def write_tensor(name: str, datatype: str, data: NDArray[Any], *, binary: bool) -> tuple[dict[str, Any], bytes]:
+    """What JSON says of a tensor, and its bytes if these follow the JSON. Texts are an array of objects."""
+    tensor = {"name": name, "datatype": datatype, "shape": data.shape}
+    if datatype != "BYTES":
+        flat: Any = np.ascontiguousarray(data, DTYPES[datatype]).ravel()
+    else:
+        flat = data.ravel().tolist()
+    if not binary:
+        return {**tensor, "data": flat}, b""
+    raw = join_elements(flat) if datatype == "BYTES" else flat.tobytes()
+    return {**tensor, "parameters": {"binary_data_size": len(raw)}}, raw
+
+
 def read_result(content: bytes, length: int | None) -> Result:
     """The answer in a body whose first `length` bytes are JSON; all of them with None."""
-    answer, outputs, at = json.loads(content[:length]), {}, length or 0
+    answer = json.loads(content[:length])
+    outputs = {}
+    at = length or 0
     for output in answer["outputs"]:
         size = output.get("parameters", {}).get("binary_data_size")
+        kind = output["datatype"]
         data = output.get("data") if size is None else content[at : at + size]
-        outputs[output["name"]] = _array(data, output["datatype"]).reshape(output["shape"])
+        if kind == "BYTES":
+            texts = data if size is None else [one.decode() for one in split_elements(data)]
+            column = np.array(texts, dtype=object)
+        else:
+            column = np.array(data, DTYPES[kind]) if size is None else np.frombuffer(data, DTYPES[kind])
+        outputs[output["name"]] = column.reshape(output["shape"])
         at += size or 0
     told = answer["parameters"]
     return Result(answer["id"], told["stream"], told["learned"], told["repeated"], told.get("reason"), outputs)
 
 
-def _array(data: Any, datatype: str) -> NDArray[Any]:
-    if datatype != "BYTES":
-        return np.frombuffer(data, _DTYPES[datatype]) if isinstance(data, bytes) else np.array(data, _DTYPES[datatype])
-    return np.array([one.decode() for one in split_elements(data)] if isinstance(data, bytes) else data, dtype=object)
+def join_elements(elements: Iterable[bytes | str]) -> bytes:
+    """The raw tensor of bytes or texts.
 
-
-def join_elements(elements: Iterable[bytes]) -> bytes:
-    """The raw tensor.
-
-    >>> join_elements([b"cat", b""])
+    >>> join_elements(["cat", b""])
     b'\\x03\\x00\\x00\\x00cat\\x00\\x00\\x00\\x00'
     """
-    return b"".join(part for one in elements for part in (len(one).to_bytes(4, "little"), one))
+    contents = [one.encode() if isinstance(one, str) else one for one in elements]
+    return b"".join(part for one in contents for part in (len(one).to_bytes(4, "little"), one))
 
 
 def split_elements(raw: bytes | memoryview) -> list[bytes]:

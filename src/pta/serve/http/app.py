@@ -1,189 +1,151 @@
-"""The HTTP application: every route of the service.
+"""The HTTP application: the table of every route of the service.
 
-All errors are `{"error": …}`. Routes that are plain functions run in a thread of their own, because the service may
-wait for its disk.
+Answers that are plain functions run in a thread of their own, because the service may wait for its disk.
 """
 
-from collections.abc import Callable
+import asyncio
 from importlib import resources
-from typing import Annotated, Any
+from typing import Any
 
-import orjson
-from fastapi import Body, FastAPI, Header, Path, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import StreamingResponse
-from starlette.exceptions import HTTPException
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
 
 from pta import __version__
-from pta.errors import PtaError
-from pta.serve.http import openapi
 from pta.serve.http.events import Events
-from pta.serve.http.gate import Gate, Inference, as_refused, error_response
-from pta.serve.http.monitoring import AccessLog, Metrics
-from pta.serve.http.openapi import Login, OperationResult, body_of
-from pta.serve.http.protocol import VERSION, metadata
+from pta.serve.http.gate import Endpoint, Gate, Json
+from pta.serve.http.monitoring import Metrics
+from pta.serve.http.openapi import document
+from pta.serve.http.protocol import (
+    JSON_LENGTH,
+    VERSION,
+    metadata,
+    read_arguments,
+    read_object,
+    read_request,
+    write_reply,
+)
 from pta.serve.http.security import COOKIE, PAGE, Guard, HttpSettings
 from pta.serve.operations import OPERATIONS, StreamOperation
-from pta.serve.requests import NAME, Refused
+from pta.serve.requests import Refused
 from pta.serve.streams.service import Service
 
+_LARGE_BODY = 2**18  # bytes that are parsed beside the event loop
 _MEDIA_TYPES = {"html": "text/html; charset=utf-8", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
-
-StreamName = Annotated[str, Path(pattern=f"^{NAME}$")]
-Content = Annotated[bytes, Body(media_type="application/octet-stream")]
-DryRun = Annotated[bool, Query(description="Only count the samples concerned.")]
-
-
-class Json(Response):
-    """A body that is a plain value."""
-
-    media_type = "application/json"
-
-    def render(self, content: Any) -> bytes:
-        return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+_BYTES = "application/octet-stream"
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def create_app(service: Service, settings: HttpSettings) -> Gate:
     """The application of a service, to be run by uvicorn."""
-    app = FastAPI(
-        title="pta serve",
-        version=__version__,
-        docs_url=None,
-        redoc_url=None,
-        root_path=settings.root_path,
-        redirect_slashes=False,
-        default_response_class=Json,
-        responses=openapi.ERRORS,
-    )
     guard = Guard(settings.token, settings.allowed_hosts, open_health=settings.open_health)
     metrics = Metrics(service, per_stream=settings.stream_metrics)
-    infer = Inference(service, metrics)
-    for kind in (HTTPException, RequestValidationError, PtaError, Exception):
-        app.add_exception_handler(kind, _failed)
-    _add_protocol(app, service)
-    _add_streams(app, service, Events(service, most=max(1, settings.connections // 2)))
-    _add_page(app, guard)
+    events = Events(service, most=max(1, settings.connections // 2))
 
-    @app.get("/metrics", response_class=Response, summary="Metrics for Prometheus")
-    def read_metrics() -> Response:
+    def read_metrics(*_: object) -> Response:
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    app.openapi = lambda: openapi.document(app, service.shape, infer.paths)  # type: ignore[method-assign]
-    log = AccessLog(settings.log)
-    return Gate(app, guard=guard, infer=infer, log=log, metrics=metrics, settings=settings)
+    endpoints = [
+        *_protocol(service, metrics),
+        *_streams(service, events),
+        *_page(guard),
+        Endpoint("GET", "/metrics", read_metrics, "Metrics for Prometheus", "file"),
+    ]
+    endpoints.append(Endpoint("GET", "/openapi.json", Json(document(endpoints, service.shape))))
+    return Gate(endpoints, guard, metrics, settings)
 
 
-def _add_protocol(app: FastAPI, service: Service) -> None:
-    """Open Inference Protocol v2 but for its infer route, which `Gate` answers."""
+def _protocol(service: Service, metrics: Metrics) -> list[Endpoint]:
+    """Open Inference Protocol v2."""
     shape = service.shape
-    model, version = f"/v2/models/{shape.name}", f"/v2/models/{shape.name}/versions/{VERSION}"
 
-    def require_ready() -> dict[str, bool]:
+    def require_ready(*_: object) -> dict[str, bool]:
         if not service.ready:
-            raise Refused(503, service.reason or "not ready")
+            raise Refused(service.reason or "not ready", 503)
         return {"ready": True}
 
-    for path in ("/v2/health/ready", f"{model}/ready", f"{version}/ready"):
-        app.add_api_route(path, require_ready, summary="Whether requests are taken")
-    for path in (model, version):
-        app.add_api_route(path, lambda: metadata(shape), summary="Inputs and outputs", operation_id=path)
+    async def infer(request: Request, _: str) -> Response:
+        body = request.scope.pop("pta.body")
+        length = dict(request.scope["headers"]).get(JSON_LENGTH)
+        if len(body) > _LARGE_BODY:
+            asked, wanted = await run_in_threadpool(read_request, body, length, shape)
+        else:
+            asked, wanted = read_request(body, length, shape)
+        del body  # pictures are copies, and both would stay until the answer
+        request.scope["pta.stream"] = asked.stream
+        reply = await asyncio.wrap_future(service.submit(asked))
+        metrics.reply(reply)
+        content, json_length = write_reply(reply, wanted, shape.name)
+        if json_length is None:
+            return Response(content, media_type="application/json")
+        return Response(content, headers={JSON_LENGTH.decode(): str(json_length)}, media_type=_BYTES)
 
-    @app.get("/v2/health/live", summary="Whether the process answers")
-    async def live() -> dict[str, bool]:
-        return {"live": True}
+    about: dict[str, Any] = {"name": "pta", "version": __version__, "extensions": ["binary_tensor_data"]}
+    about |= {"model": shape.name, "method": shape.method, "durable": shape.durable}
+    asks_whether = "Whether requests are taken"
+    endpoints = [
+        Endpoint("GET", "/v2", Json(about), "What this service is"),
+        Endpoint("GET", "/v2/health/live", Json({"live": True}), "Whether the process answers"),
+        Endpoint("GET", "/v2/health/ready", require_ready, asks_whether),
+    ]
+    for model in (f"/v2/models/{shape.name}", f"/v2/models/{shape.name}/versions/{VERSION}"):
+        endpoints += [
+            Endpoint("GET", model, Json(metadata(shape)), "Inputs and outputs"),
+            Endpoint("GET", f"{model}/ready", require_ready, asks_whether),
+            Endpoint("POST", f"{model}/infer", infer, "Classify and learn", "infer"),
+        ]
+    return endpoints
 
-    @app.get("/v2", summary="What this service is")
-    async def server() -> dict[str, Any]:
-        about = {"name": "pta", "version": __version__, "extensions": ["binary_tensor_data"]}
-        return {**about, "model": shape.name, "method": shape.method, "durable": shape.durable}
 
-
-def _add_streams(app: FastAPI, service: Service, events: Events) -> None:
+def _streams(service: Service, events: Events) -> list[Endpoint]:
     """What can be done with streams besides asking them."""
 
-    @app.get("/streams", summary="All streams")
-    def list_streams() -> dict[str, Any]:
-        return {"streams": service.streams()}
+    def operating(operation: StreamOperation) -> Endpoint:
+        def operate(request: Request, name: str) -> Any:
+            given = request.query_params.get("dry_run", "false")
+            if given.lower() not in _FLAGS:
+                raise Refused("dry_run must be true or false")
+            argument = read_arguments(operation, request.scope["pta.body"])
+            return service.operate(name, operation.name, dry_run=_FLAGS[given.lower()], **argument)
 
-    @app.put("/streams/{name}", summary="Make a stream unless it is there")
-    def create(name: StreamName) -> dict[str, Any]:
-        return service.create(name)
+        return Endpoint(operation.method, operation.path, operate, operation.summary, "operation")
 
-    @app.get("/streams/{name}", summary="What is known of a stream")
-    def show(name: StreamName) -> dict[str, Any]:
-        return service.summary(name)
-
-    for operation in OPERATIONS.values():
-        summary, route = operation.summary, _operation_route(service, operation)
-        app.add_api_route(
-            operation.path, route, methods=[operation.method], response_model=OperationResult, summary=summary
-        )
-
-    @app.get("/streams/{name}/export", response_class=Response, summary="The state as a file")
-    def export(name: StreamName) -> Response:
+    def export(_: Request, name: str) -> Response:
         file = {"content-disposition": f'attachment; filename="{name}.safetensors"'}
-        return Response(service.export(name), media_type="application/octet-stream", headers=file)
+        return Response(service.export(name), media_type=_BYTES, headers=file)
 
-    @app.get("/streams/{name}/events", response_class=StreamingResponse, summary="Summaries as they change")
-    async def watch(name: StreamName, last_event_id: Annotated[str | None, Header()] = None) -> StreamingResponse:
-        return events.answer(name, last_event_id)
+    async def watch(request: Request, name: str) -> Response:
+        return events.answer(name, request.headers.get("last-event-id"))
 
-
-def _operation_route(service: Service, operation: StreamOperation) -> Callable[..., Any]:
-    """What answers a request for an operation."""
-
-    def operate(name: StreamName, dry_run: DryRun = False) -> Any:
-        return service.operate(name, operation.name, dry_run=dry_run)
-
-    def operate_with_file(name: StreamName, content: Content, dry_run: DryRun = False) -> Any:
-        return service.operate(name, operation.name, dry_run=dry_run, content=content)
-
-    route: Callable[..., Any] = operate_with_file if operation.takes_file else operate
-    if operation.arguments and not operation.takes_file:
-        is_optional = not (operation.exactly_one or any(argument.required for argument in operation.arguments))
-        kind: Any = body_of(operation) | None if is_optional else body_of(operation)
-        given: Any = Body(None) if is_optional else Body()
-
-        def operate_with_body(name: StreamName, body: kind = given, dry_run: DryRun = False) -> Any:
-            argument = {} if body is None else body.model_dump(exclude_none=True)
-            return service.operate(name, operation.name, dry_run=dry_run, **argument)
-
-        route = operate_with_body
-    route.__name__ = operation.name  # which the document names it by
-    return route
+    stream = "/streams/{name}"
+    return [
+        Endpoint("GET", "/streams", lambda *_: {"streams": service.streams()}, "All streams"),
+        Endpoint("PUT", stream, lambda _, name: service.create(name), "Make a stream unless it is there"),
+        Endpoint("GET", stream, lambda _, name: service.summary(name), "What is known of a stream"),
+        *map(operating, OPERATIONS.values()),
+        Endpoint("GET", f"{stream}/export", export, "The state as a file", "file"),
+        Endpoint("GET", f"{stream}/events", watch, "Summaries as they change", "events"),
+    ]
 
 
-def _add_page(app: FastAPI, guard: Guard) -> None:
+def _page(guard: Guard) -> list[Endpoint]:
     """The page, which is the same for all, and the login."""
-    folder = resources.files("pta.serve.http") / "page"
 
-    def add_file(path: str, file: str) -> None:
-        content, media_type = (folder / file).read_bytes(), _MEDIA_TYPES[file.rpartition(".")[2]]
-
-        async def give() -> Response:
-            return Response(content, media_type=media_type)
-
-        app.add_api_route(path, give, methods=["GET", "HEAD"], include_in_schema=False)
-
-    for path, file in PAGE.items():
-        add_file(path, file)
-
-    @app.post("/login", status_code=204, summary="Exchange the token for a session cookie")
-    async def login(request: Request, body: Login) -> Response:
-        if not guard.is_token(body.token):
-            raise Refused(401, "this is not the token")
+    async def login(request: Request, _: str) -> Response:
+        token = read_object(request.scope["pta.body"]).get("token")
+        if not isinstance(token, str):
+            raise Refused("token must be a text")
+        if not guard.is_token(token):
+            raise Refused("this is not the token", 401)
         answer = Response(status_code=204)
-        path, secure = request.scope.get("root_path") or "/", request.url.scheme == "https"
+        path = request.scope.get("root_path") or "/"
+        secure = request.scope["scheme"] == "https"
         answer.set_cookie(COOKIE, guard.cookie, path=path, secure=secure, httponly=True, samesite="strict")
         return answer
 
-
-async def _failed(request: Request, error: Exception) -> Response:
-    if isinstance(error, HTTPException):  # of the router
-        status = 422 if error.status_code == 400 else error.status_code  # 400: a body that is not JSON
-        error = Refused(status, f"{request.method} {request.url.path}: {error.detail}")
-    elif isinstance(error, RequestValidationError):
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if part != "body") or "the body"
-        error = Refused(422, f"{where}: {first['msg']}")
-    return error_response(as_refused(error), request.scope["pta.number"])
+    endpoints = [Endpoint("POST", "/login", login, "Exchange the token for a session cookie", "login")]
+    folder = resources.files("pta.serve.http") / "page"
+    for path, file in PAGE.items():
+        content = Response((folder / file).read_bytes(), media_type=_MEDIA_TYPES[file.rpartition(".")[2]])
+        endpoints += [Endpoint(method, path, content) for method in ("GET", "HEAD")]
+    return endpoints

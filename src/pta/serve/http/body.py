@@ -37,72 +37,60 @@ class Bodies:
 
     def __init__(self, largest: int, seconds: float) -> None:
         self.largest, self.seconds = largest, seconds
-        self._free = max(_ALL_TOGETHER, largest)
-
-    def take(self, size: int) -> None:
-        """Take bytes of those that all bodies share."""
-        if size > self._free:
-            raise Refused(503, "the requests that are being answered take all the memory for bodies; try again soon", 1)
-        self._free -= size
-
-    def give_back(self, size: int) -> None:
-        """Give back what was taken."""
-        self._free += size
+        self.free = max(_ALL_TOGETHER, largest)  # bytes
 
 
 class Body:
     """The body of a request, from its headers to the end of its answer."""
 
     def __init__(self, bodies: Bodies, receive: Receive, headers: Mapping[bytes, bytes]) -> None:
-        self._bodies, self._receive, self._headers = bodies, receive, headers
+        self._bodies = bodies
+        self._receive = receive
+        self._headers = headers
         self._taken = 0  # bytes: as many as were announced, or as have come
-        self.is_read = False
+        self.is_read = not headers.keys() & {b"content-length", b"transfer-encoding"}  # there is none
 
     async def read(self, limit: Limit | None = None) -> bytes:
         """All of it; what is encoded, too long or too slow is refused as soon as that is known."""
-        length = self._headers.get(b"content-length")
-        if length is None and b"transfer-encoding" not in self._headers:
-            self.is_read = True
+        if self.is_read:
             return b""
+        length = self._headers.get(b"content-length")
         encoding = self._headers.get(b"content-encoding", b"identity")
         if encoding.lower() != b"identity":
             name = shown(encoding.decode("latin-1"))
-            raise Refused(415, f"Content-Encoding {name} is not read; send the body as it is")
+            raise Refused(f"Content-Encoding {name} is not read; send the body as it is", 415)
         whole = Limit(self._bodies.largest, "--max-body is {:,}")
         most, told = min(limit or whole, whole)
         if length is not None:
             if int(length) > most:
-                raise Refused(413, f"the body has {int(length):,} bytes; {told.format(most)}")
+                raise Refused(f"the body has {int(length):,} bytes; {told.format(most)}", 413)
             self._take(int(length))
         try:
             async with asyncio.timeout(self._bodies.seconds):
-                return await self._read(most, told.format(most))
+                parts, size = [], 0
+                while not self.is_read:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientLeft
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > most:
+                        raise Refused(f"the body has more than {most:,} bytes; {told.format(most)}", 413)
+                    self._take(max(0, size - self._taken))
+                    self.is_read = not message.get("more_body", False)
+                return parts[0] if len(parts) == 1 else b"".join(parts)
         except TimeoutError:
             seconds = f"{self._bodies.seconds:g}"
-            raise Refused(408, f"the body did not come within {seconds} seconds (--body-timeout)") from None
+            raise Refused(f"the body did not come within {seconds} seconds (--body-timeout)", 408) from None
 
     def release(self) -> None:
         """The request is answered, or its client has left."""
-        self._bodies.give_back(self._taken)
+        self._bodies.free += self._taken
         self._taken = 0
 
-    async def _read(self, most: int, limit: str) -> bytes:
-        parts, size = [], 0
-        while True:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise ClientLeft
-            part = message.get("body", b"")
-            size += len(part)
-            if size > most:
-                raise Refused(413, f"the body has more than {most:,} bytes; {limit}")
-            self._take(size - self._taken)
-            parts.append(part)
-            if not message.get("more_body", False):
-                self.is_read = True
-                return parts[0] if len(parts) == 1 else b"".join(parts)
-
     def _take(self, size: int) -> None:
-        if size > 0:
-            self._bodies.take(size)
-            self._taken += size
+        """Take more bytes of those that all bodies share."""
+        if size > self._bodies.free:
+            raise Refused("the requests that are being answered take all the memory for bodies; try again soon", 503, 1)
+        self._bodies.free -= size
+        self._taken += size

@@ -42,7 +42,7 @@ class Connections:
             if oldest is None:
                 return False
             self.remove(oldest)
-            oldest.hang_up()
+            oldest.transport.abort()  # whatever the client has not read yet
         self._open.add(new)
         self._waiting[new] = self._strangers[new] = None
         return True
@@ -69,7 +69,8 @@ class HttpConnection(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         gate: Any = self.config.app  # a `Gate`, as `configured` takes no other
-        self._connections, self._seconds = gate.connections, gate.settings.head_timeout
+        self._connections = gate.connections
+        self._seconds = gate.settings.head_timeout
         self._is_authorised = self._was_authorised = False
         self._since = self.loop.time()  # the start, or the end of the last answer
         self._deadline: TimerHandle | None = None
@@ -114,14 +115,10 @@ class HttpConnection(HttpToolsProtocol):
         is_sending = self._was_authorised and self.transport.get_write_buffer_size() > 0
         return not (self._is_authorised or is_sending)
 
-    def hang_up(self) -> None:
-        """End it at once, whatever the client has not read yet."""
-        self.transport.abort()
-
     def _check_deadline(self) -> None:
         left = self._since + self._seconds - self.loop.time()
         if left <= 0 and self.is_idle:
-            self.hang_up()
+            self.transport.abort()
         else:
             self._deadline = self.loop.call_later(left if left > 0 else self._seconds, self._check_deadline)
 

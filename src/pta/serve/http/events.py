@@ -2,8 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
 
 import orjson
 from starlette.concurrency import run_in_threadpool
@@ -27,24 +26,15 @@ class Events:
     """
 
     def __init__(self, service: Service, most: int) -> None:
-        self._service, self._most, self._watching = service, most, 0
+        self._service = service
+        self.most = most
+        self.watching = 0
         self._latest: dict[str, tuple[_Moment, bytes]] = {}  # by the name of the stream
 
     def answer(self, name: str, seen: str | None) -> StreamingResponse:
         """The answer to one who watches."""
         self._service.version(name)  # refuses a stream that is not there
         return _Watching(self, self.watch(name, seen, ended=lambda: not self._service.ready))
-
-    @contextmanager
-    def place(self) -> Iterator[None]:
-        """A place for one who watches."""
-        if self._watching >= self._most:
-            raise Refused(503, f"{self._watching} connections watch events, half of --connections; try again later", 5)
-        self._watching += 1
-        try:
-            yield
-        finally:
-            self._watching -= 1
 
     async def watch(self, name: str, seen: str | None, ended: Callable[[], bool]) -> AsyncIterator[bytes]:
         """Events until `ended`; `seen` is the last one that a watcher who comes back had, its `Last-Event-ID`."""
@@ -80,5 +70,11 @@ class _Watching(StreamingResponse):
         self._events = events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._events.place():
+        events = self._events
+        if events.watching >= events.most:
+            raise Refused(f"{events.watching} connections watch events, half of --connections; try again later", 503, 5)
+        events.watching += 1
+        try:
             await super().__call__(scope, receive, send)
+        finally:
+            events.watching -= 1

@@ -1,13 +1,17 @@
-"""What every request passes: a number, the guard, the limits of its body; on the way back, headers and a log line."""
+"""What every request passes: a number, the guard, the limits of its body, the table of routes, and the way of errors.
 
-import asyncio
-from collections.abc import Mapping
+On the way back each answer gets headers, and a line of the log.
+"""
+
+from collections.abc import Callable, Iterable
+from inspect import iscoroutinefunction
 from itertools import count
 from time import perf_counter
+from typing import Any, NamedTuple
 
 import orjson
-from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -15,72 +19,61 @@ from pta.errors import FileInUse, MachineFailure, UserMistake
 from pta.serve.http.body import OPERATION, WITHOUT_TOKEN, Bodies, Body, ClientLeft
 from pta.serve.http.connections import Connections
 from pta.serve.http.monitoring import AccessLog, Metrics
-from pta.serve.http.protocol import JSON_LENGTH, VERSION, read_request, write_reply
 from pta.serve.http.security import HEADERS, Guard, HttpSettings
 from pta.serve.open_files import is_out_of_files
 from pta.serve.operations import OPERATIONS
 from pta.serve.requests import Refused
-from pta.serve.streams.service import Service
 
-_LARGE_BODY = 2**18  # bytes that are parsed beside the event loop
-_JSON = (b"content-type", b"application/json")
-_BINARY = (b"content-type", b"application/octet-stream")
-
-
-class Inference:
-    """Answers infer requests whose bodies were read."""
-
-    def __init__(self, service: Service, metrics: Metrics) -> None:
-        self._service, self._metrics, self._shape = service, metrics, service.shape
-        model = f"/v2/models/{self._shape.name}"
-        self.paths = (f"{model}/infer", f"{model}/versions/{VERSION}/infer")
-
-    async def __call__(self, scope: Scope, headers: Mapping[bytes, bytes], body: bytes, send: Send) -> None:
-        """Answer one."""
-        length = headers.get(JSON_LENGTH)
-        if len(body) > _LARGE_BODY:
-            request, wanted = await run_in_threadpool(read_request, body, length, self._shape)
-        else:
-            request, wanted = read_request(body, length, self._shape)
-        del body  # pictures are copies, and both would stay until the answer
-        scope["path_params"] = {"name": request.stream}
-        reply = await asyncio.wrap_future(self._service.submit(request))
-        self._metrics.reply(reply)
-        content, json_length = write_reply(reply, wanted, self._shape.name)
-        kind = [_JSON] if json_length is None else [_BINARY, (JSON_LENGTH, b"%d" % json_length)]
-        start = {"status": 200, "headers": [*kind, (b"content-length", b"%d" % len(content))]}
-        await send({"type": "http.response.start", **start})
-        await send({"type": "http.response.body", "body": content})
-
-
-_JSON = (b"content-type", b"application/json")
 _CLOSE = (b"connection", b"close")
-_FILE_ROUTES = tuple(f"/{operation.name}" for operation in OPERATIONS.values() if operation.takes_file)
+_LARGE_ROUTES = ("/infer", *(f"/{operation.name}" for operation in OPERATIONS.values() if operation.takes_file))
 _CLIENT_LEFT = 499  # as nginx logs it; nobody receives it
 
 
-class Gate:
-    """The outermost part of the application, plain ASGI because every request pays for it.
+class Json(Response):
+    """A body that is a plain value."""
 
-    Routes find the number of a request in `scope["pta.number"]` and leave the name of the stream in the path
-    parameters.
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+class Endpoint(NamedTuple):
+    """A route, and what the OpenAPI document says of it."""
+
+    method: str
+    path: str  # with {name} for the name of a stream
+    answer: Response | Callable[[Request, str], Any]  # always the same, or a function of the request and that name
+    summary: str = ""  # without one, the document does not have it
+    described: str = "value"  # how, in `openapi.json`
+
+
+class Gate:
+    """The application, plain ASGI because every request pays for it.
+
+    Answers find the body of a request in `scope["pta.body"]`, and may leave the name of a stream for the log in
+    `scope["pta.stream"]`.
     """
 
-    def __init__(
-        self, app: FastAPI, *, guard: Guard, infer: Inference, log: AccessLog, metrics: Metrics, settings: HttpSettings
-    ) -> None:
-        self.app, self._guard, self._infer, self._log, self._metrics = app, guard, infer, log, metrics
-        self.settings, self.connections = settings, Connections(settings.connections)
+    def __init__(self, endpoints: Iterable[Endpoint], guard: Guard, metrics: Metrics, settings: HttpSettings) -> None:
+        self.endpoints: dict[str, dict[str, Endpoint]] = {}
+        for endpoint in endpoints:
+            self.endpoints.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+        self._guard = guard
+        self._metrics = metrics
+        self._log = AccessLog(settings.log)
+        self.settings = settings
+        self.connections = Connections(settings.connections)
         self._bodies = Bodies(settings.max_body, settings.body_timeout)
         self._numbers = count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        started, number, status = perf_counter(), next(self._numbers), 0
-        scope["pta.number"] = number
+        started = perf_counter()
+        number = next(self._numbers)
+        status = 0
+        method = scope["method"]
         path = scope["path"].removeprefix(scope.get("root_path", ""))
+        route = ""  # for a path that matches none, so that clients cannot make up metrics
         headers = dict(scope["headers"])
         body = Body(self._bodies, receive, headers)
 
@@ -94,16 +87,21 @@ class Gate:
             await send(message)
 
         try:
-            has_token = self._guard.require(scope["method"], path, headers)
+            has_token = self._guard.require(method, path, headers)
             if has_token:
                 scope["pta.connection"].authorise()
-            if path not in self._infer.paths:
-                limit = WITHOUT_TOKEN if not has_token else None if path.endswith(_FILE_ROUTES) else OPERATION
-                await self.app(scope, _having_read(await body.read(limit), receive), answer)
-            elif scope["method"] == "POST":
-                await self._infer(scope, headers, await body.read(), answer)
-            else:
-                raise Refused(405, f"{path} takes POST")
+            pattern, name = _pattern(path)
+            if pattern not in self.endpoints:
+                raise Refused(f"{method} {path}: Not Found", 404)
+            route, scope["pta.stream"] = pattern, name or None
+            if method not in self.endpoints[route]:
+                raise Refused(
+                    f"{method} {path}: Method Not Allowed; it takes {' or '.join(self.endpoints[route])}", 405
+                )
+            limit = WITHOUT_TOKEN if not has_token else None if path.endswith(_LARGE_ROUTES) else OPERATION
+            scope["pta.body"] = await body.read(limit)
+            response = await _answered(self.endpoints[route][method], Request(scope, receive), name)
+            await response(scope, receive, answer)
         except ClientLeft:
             status = _CLIENT_LEFT
         except Exception as error:
@@ -111,15 +109,37 @@ class Gate:
             if refused.status == 500:
                 self._log.failure(number, error)
             if status == 0:
-                await error_response(refused, number)(scope, receive, answer)
+                told = {} if refused.retry_after is None else {"retry-after": str(refused.retry_after)}
+                told |= {"www-authenticate": "Bearer"} if refused.status == 401 else {}
+                body_of_error = Json({"error": f"{refused} (request {number})"}, refused.status, told)
+                await body_of_error(scope, receive, answer)
         finally:
             body.release()
-            seconds, stream = perf_counter() - started, scope.get("path_params", {}).get("name")
-            # The pattern that a path matched; empty for none, so that clients cannot make up metrics.
-            is_infer = path in self._infer.paths
-            route = self._infer.paths[0] if is_infer else getattr(scope.get("route"), "path", "")
+            seconds = perf_counter() - started
             self._metrics.request(route, status, seconds)
-            self._log.request(number, scope["method"], path, stream, status, seconds)
+            self._log.request(number, method, path, scope.get("pta.stream"), status, seconds)
+
+
+def _pattern(path: str) -> tuple[str, str]:
+    """A path as the table has it, and the name of the stream in it.
+
+    >>> _pattern("/streams/default/undo")
+    ('/streams/{name}/undo', 'default')
+    """
+    parts = path.split("/")
+    if parts[:2] != ["", "streams"] or not "".join(parts[2:3]):
+        return path, ""
+    return "/".join(("", "streams", "{name}", *parts[3:])), parts[2]
+
+
+async def _answered(endpoint: Endpoint, request: Request, name: str) -> Response:
+    answer = endpoint.answer
+    if isinstance(answer, Response):
+        return answer
+    if iscoroutinefunction(answer):
+        return await answer(request, name)
+    given = await run_in_threadpool(answer, request, name)
+    return given if isinstance(given, Response) else Json(given)
 
 
 def as_refused(error: Exception) -> Refused:
@@ -127,28 +147,7 @@ def as_refused(error: Exception) -> Refused:
     if isinstance(error, Refused):
         return error
     if isinstance(error, MachineFailure | FileInUse):
-        return Refused(503, str(error))
+        return Refused(str(error), 503)
     if is_out_of_files(error):
-        return Refused(503, "too many files are open; try again soon", 1)
-    return (
-        Refused(422, str(error)) if isinstance(error, UserMistake) else Refused(500, "internal error; the log has more")
-    )
-
-
-def error_response(refused: Refused, number: int) -> Response:
-    """An error with the number under which the log has the request."""
-    headers = {} if refused.retry_after is None else {"retry-after": str(refused.retry_after)}
-    if refused.status == 401:
-        headers["www-authenticate"] = "Bearer"
-    body = orjson.dumps({"error": f"{refused} (request {number})"})
-    return Response(body, refused.status, headers, media_type="application/json")
-
-
-def _having_read(body: bytes, receive: Receive) -> Receive:
-    """What gives the body once, then what comes after it."""
-    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receive_again() -> Message:
-        return pending.pop() if pending else await receive()
-
-    return receive_again
+        return Refused("too many files are open; try again soon", 503, 1)
+    return Refused(str(error)) if isinstance(error, UserMistake) else Refused("internal error; the log has more", 500)

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 
 from pta.door.safe_text import printable
 from pta.serve.http.security import LogFormat
-from pta.serve.requests import Reply
+from pta.serve.requests import Result
 from pta.serve.streams.service import Service
 
 _LONGEST_PATH = 200
@@ -56,10 +56,11 @@ class AccessLog:
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
-class Metrics:
-    """Counts requests and samples in a registry of its own."""
+class Metrics(Collector):
+    """Counts requests and samples in a registry of its own; the service is asked when the metrics are read."""
 
     def __init__(self, service: Service, *, per_stream: bool = False) -> None:
+        self._service, self._per_stream = service, per_stream
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         requests = Counter("pta_requests", "Requests answered.", ("route", "status"), registry=self._registry)
@@ -68,35 +69,27 @@ class Metrics:
         )
         samples = Counter("pta_samples", "Samples answered.", ("outcome",), registry=self._registry)
         # Looking a child up takes longer than counting.
-        self._requests, self._seconds, self._samples = (
-            cache(requests.labels),
-            cache(seconds.labels),
-            cache(samples.labels),
-        )
-        self._registry.register(_ServiceState(service, per_stream))
+        self._requests = cache(requests.labels)
+        self._seconds = cache(seconds.labels)
+        self._samples = cache(samples.labels)
+        self._registry.register(self)
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """A request was answered; `route` is the pattern of its path."""
         self._requests(route, str(status)).inc()
         self._seconds(route).observe(seconds)
 
-    def reply(self, reply: Reply) -> None:
+    def reply(self, reply: Result) -> None:
         """Samples were answered."""
         outcome = "repeated" if reply.repeated else "learned" if reply.learned else "not_learned"
-        self._samples(outcome).inc(len(reply.labels))
+        self._samples(outcome).inc(len(reply.outputs["label"]))
 
     def text(self) -> bytes:
         """Everything, as Prometheus reads it."""
         return generate_latest(self._registry)
 
-
-class _ServiceState(Collector):
-    """What a service is asked for when the metrics are read."""
-
-    def __init__(self, service: Service, per_stream: bool) -> None:
-        self._service, self._per_stream = service, per_stream
-
     def collect(self) -> Iterator[GaugeMetricFamily]:
+        """What the service has now."""
         service = self._service
         streams = service.streams()
         yield GaugeMetricFamily("pta_ready", "1 if requests are taken.", value=service.ready)

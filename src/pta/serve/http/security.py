@@ -51,18 +51,21 @@ class Guard:
     def require(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> bool:
         """Refuse a request that may not be answered; whether it has a token. `path` is without the root path."""
         host = headers.get(b"host", b"")
-        if _without_port(host).lower() not in self._hosts:
-            name = host.decode("ascii", "replace")[:80]
-            raise Refused(421, f"this service is not known as {name!r}; --allowed-host adds a name")
+        name, colon, port = host.rpartition(b":")
+        if (name if colon and port.isdigit() else host).lower() not in self._hosts:
+            told = host.decode("ascii", "replace")[:80]
+            raise Refused(f"this service is not known as {told!r}; --allowed-host adds a name", 421)
         if (method in _READING and path in self._open) or (method == "POST" and path == "/login"):
             return False
         given = headers.get(b"authorization", b"")
         if hmac.compare_digest(given[:7].lower() + given[7:], self._bearer):
             return True
-        if not hmac.compare_digest(_cookie_value(headers.get(b"cookie", b"")), self._cookie):
-            raise Refused(401, "a token is needed: Authorization: Bearer TOKEN")
+        cookies = (part.strip().partition(b"=") for part in headers.get(b"cookie", b"").split(b";"))
+        login = next((value for name, _, value in cookies if name == COOKIE.encode()), b"")
+        if not hmac.compare_digest(login, self._cookie):
+            raise Refused("a token is needed: Authorization: Bearer TOKEN", 401)
         if method not in _READING and CHANGE_HEADER not in headers:
-            raise Refused(401, "a change by cookie also needs the header X-PTA: 1")
+            raise Refused("a change by cookie also needs the header X-PTA: 1", 401)
         return True
 
 
@@ -90,19 +93,6 @@ def own_token(path: Path) -> str:
 def new_token() -> str:
     """A token that nobody can guess."""
     return secrets.token_urlsafe(32)
-
-
-def _without_port(host: bytes) -> bytes:
-    name, colon, port = host.rpartition(b":")
-    return name if colon and port.isdigit() else host
-
-
-def _cookie_value(header: bytes) -> bytes:
-    for part in header.split(b";"):
-        name, _, value = part.strip().partition(b"=")
-        if name == COOKIE.encode():
-            return value
-    return b""
 
 
 LogFormat = Literal["text", "json"]

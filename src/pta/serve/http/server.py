@@ -26,11 +26,6 @@ def listen(host: str, port: int) -> socket.socket:
         raise InvalidParameter(f"cannot listen on {host}:{port}: {reason(error)}; --port chooses another") from None
 
 
-def run(app: Gate, service: Service, on: socket.socket, *, drain: float, forwarded_allow_ips: str) -> None:
-    """Serve until a signal comes; then answer what is queued within `drain` seconds. A second signal ends at once."""
-    _Server(configured(app, forwarded_allow_ips), service, drain).run(sockets=[on])
-
-
 def configured(app: Gate, forwarded_allow_ips: str = "") -> uvicorn.Config:
     """How uvicorn runs the application; it logs errors of its own alone."""
     return uvicorn.Config(
@@ -42,15 +37,18 @@ def configured(app: Gate, forwarded_allow_ips: str = "") -> uvicorn.Config:
         server_header=False,
         proxy_headers=bool(forwarded_allow_ips),
         forwarded_allow_ips=forwarded_allow_ips,
-        root_path=app.app.root_path,
+        root_path=app.settings.root_path,
         ws="none",
         lifespan="off",
         timeout_graceful_shutdown=_SECONDS_TO_HANG_UP,
     )
 
 
-class _Server(uvicorn.Server):
-    """Takes requests while it drains, so that a proxy finds out by `/v2/health/ready`."""
+class Server(uvicorn.Server):
+    """Serves until a signal comes; then answers what is queued within `drain` seconds. A second signal ends at once.
+
+    It takes requests while it drains, so that a proxy finds out by `/v2/health/ready`.
+    """
 
     def __init__(self, config: uvicorn.Config, service: Service, drain: float) -> None:
         super().__init__(config)

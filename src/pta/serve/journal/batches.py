@@ -3,9 +3,8 @@
 Changes happen in a transaction of the caller, who holds the lock for writing.
 """
 
-import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from sqlite3 import Connection
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from pta.serve.journal.schema import (
     read_batches,
     seal,
     value,
+    with_seal,
 )
 
 ITS_BATCH = "JOIN batches b ON b.id = (SELECT max(id) FROM batches WHERE id <= s.id)"
@@ -45,7 +45,8 @@ def group_rows(batch: Batch, rows: list[SampleRow], names: Mapping[int, str]) ->
 
 def rows_of(request: NewRequest, row: int, source: int | None) -> list[SampleRow]:
     """The rows of a request's samples, from a row on."""
-    content, width = request.features.tobytes(), request.features.shape[1] * 2
+    content = request.features.tobytes()
+    width = request.features.shape[1] * 2
     once = (request.id_hash, request.digest, len(request.features))
     rows = []
     for i, touches in enumerate(request.touches):
@@ -66,7 +67,7 @@ def pages_of(group: Sequence[Batch]) -> int:
     return 8 + len(rows) * len(rows[0].feature) // PAGE + min(len(rows), rows[-1].id // 400)
 
 
-def write_answers(connection: sqlite3.Connection, answers: StoredAnswers) -> None:
+def write_answers(connection: Connection, answers: StoredAnswers) -> None:
     """Add the answers of a group to its batches; those of samples that were erased meanwhile are left out."""
     query = "SELECT id, span, erased FROM batches NOT INDEXED WHERE id >= ?1 AND group_ = ?1 AND stream = ?2"
     for stream, given in answers.answers.items():
@@ -82,11 +83,11 @@ def write_answers(connection: sqlite3.Connection, answers: StoredAnswers) -> Non
             _put_answers(connection, id, given.tobytes())
 
 
-def _put_answers(connection: sqlite3.Connection, batch: int, answers: bytes) -> None:
+def _put_answers(connection: Connection, batch: int, answers: bytes) -> None:
     connection.execute("UPDATE batches SET answers = ? WHERE id = ?", (answers + seal(batch, answers), batch))
 
 
-def erase_samples(connection: sqlite3.Connection, source: SourceRow, until: int) -> int:
+def erase_samples(connection: Connection, source: SourceRow, until: int) -> int:
     """Remove the samples of a source up to a sequence number; says how many."""
     theirs = f"FROM samples s {ITS_BATCH} WHERE s.source = ?"
     erased = 0
@@ -94,43 +95,42 @@ def erase_samples(connection: sqlite3.Connection, source: SourceRow, until: int)
     for (id,) in connection.execute(query, (source.id, until)).fetchall():
         (batch,) = read_batches(connection, "id = ?", id)
         gone = {row.id for row in batch.rows if row.source == source.id and batch.sequence(row) <= until}
-        _erase_rows(connection, batch, gone)
+        connection.executemany("DELETE FROM samples WHERE id = ?", [(id,) for id in gone])
+        rows = [row for row in batch.rows if row.id not in gone]
+        new = batch._replace(erased=batch.erased + len(gone), rows=rows).sealed()
+        connection.execute("UPDATE batches SET erased = ?, seal = ? WHERE id = ?", (new.erased, new.seal, id))
+        stored = value(connection, "SELECT answers FROM batches WHERE id = ?", id)
+        if not rows:
+            connection.execute("UPDATE batches SET answers = NULL WHERE id = ?", (id,))
+        elif stored is not None:
+            answers = np.frombuffer(stored[:-8], ANSWER).copy()
+            answers[[row - id for row in gone]] = 0
+            _put_answers(connection, id, answers.tobytes())
         erased += len(gone)
     first = value(connection, f"SELECT b.first + s.id - b.id {theirs} ORDER BY s.id LIMIT 1", source.id)
     if first is None:
         connection.execute("DELETE FROM sources WHERE id = ?", (source.id,))
     else:
-        connection.execute(INSERT_SOURCE, replace(source, first=first).columns())
+        connection.execute(INSERT_SOURCE, with_seal(*source._replace(first=first)))
     return erased
 
 
-def _erase_rows(connection: sqlite3.Connection, batch: Batch, gone: set[int]) -> None:
-    connection.executemany("DELETE FROM samples WHERE id = ?", [(id,) for id in gone])
-    rows = [row for row in batch.rows if row.id not in gone]
-    new = replace(batch, erased=batch.erased + len(gone), rows=rows).sealed()
-    connection.execute("UPDATE batches SET erased = ?, seal = ? WHERE id = ?", (new.erased, new.seal, new.id))
-    stored = value(connection, "SELECT answers FROM batches WHERE id = ?", batch.id)
-    if not rows:
-        connection.execute("UPDATE batches SET answers = NULL WHERE id = ?", (batch.id,))
-    elif stored is not None:
-        answers = np.frombuffer(stored[:-8], ANSWER).copy()
-        answers[[id - batch.id for id in gone]] = 0
-        _put_answers(connection, batch.id, answers.tobytes())
-
-
-def delete_stream(connection: sqlite3.Connection, stream: StreamRow) -> StreamRow:
+def delete_stream(connection: Connection, stream: StreamRow) -> StreamRow:
     """Remove all rows of a stream but its own, which keeps its last number."""
     for table in ("batches", "operations"):
         unchain(connection, table, "stream = ?", stream.id)
     for table in ("samples", "batches", "operations", "sources"):
         connection.execute(f"DELETE FROM {table} WHERE stream = ?", (stream.id,))
-    new = replace(stream, is_deleted=1, link=b"")
-    connection.execute(INSERT_STREAM, new.columns())
+    new = stream._replace(is_deleted=1, link=b"")
+    connection.execute(INSERT_STREAM, with_seal(*new))
     return new
 
 
-def droppable(connection: sqlite3.Connection, stream: StreamRow, sequence: int) -> tuple[int, float | None]:
-    """The last row up to a sequence number at which no group goes on, and its time; none if there is no row."""
+def drop_samples(connection: Connection, stream: StreamRow, sequence: int) -> tuple[StreamRow, dict[int | None, int]]:
+    """Remove the samples up to the last row at which no group goes on after a sequence number.
+
+    Gives the new row of the stream, and how many of each source are gone.
+    """
     across = "SELECT first - 1 FROM batches WHERE stream = ? AND first <= ? AND first + span - 1 > ?"
     last_time = """
         SELECT max(time) FROM (
@@ -140,18 +140,14 @@ def droppable(connection: sqlite3.Connection, stream: StreamRow, sequence: int) 
     """
     end = value(connection, across, stream.id, sequence, sequence)
     end = min(sequence, stream.last) if end is None else end
-    return end, value(connection, last_time, stream.id, end)
-
-
-def drop_samples(
-    connection: sqlite3.Connection, stream: StreamRow, end: int, time: float
-) -> tuple[StreamRow, dict[int | None, int]]:
-    """Remove the samples up to a row; the new row of the stream, and how many of each source are gone."""
+    time = value(connection, last_time, stream.id, end)
+    if time is None:
+        return stream, {}
     counts = f"SELECT source, count(*) FROM samples WHERE id IN ({_DROPPED}) GROUP BY source"
     dropped = dict(connection.execute(counts, (stream.id, end)).fetchall())
     connection.execute(f"DELETE FROM samples WHERE id IN ({_DROPPED})", (stream.id, end))
     unchain(connection, "batches", "stream = ? AND first <= ?", stream.id, end)
     connection.execute("DELETE FROM batches WHERE stream = ? AND first <= ?", (stream.id, end))
-    new = replace(stream, dropped=end, dropped_time=time, link=last_link(connection, stream.id))
-    connection.execute(INSERT_STREAM, new.columns())
+    new = stream._replace(dropped=end, dropped_time=time, link=last_link(connection, stream.id))
+    connection.execute(INSERT_STREAM, with_seal(*new))
     return new, dropped

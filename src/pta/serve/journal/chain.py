@@ -1,10 +1,9 @@
 """The chain of a journal's rows: where it is broken, how rows leave it on purpose, and how older journals get one."""
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
+from sqlite3 import Connection
 
 from pta.serve.journal.schema import (
     FORMAT,
@@ -12,18 +11,19 @@ from pta.serve.journal.schema import (
     INSERT_STREAM,
     TABLES,
     UNCHAINED,
-    about_columns,
     connect,
+    is_chained,
     link,
     read_streams,
     value,
+    with_seal,
 )
 
 _LINKED = {"batches": "id, stream, first, span, time", "operations": "seal"}
 """What goes into the links of a table."""
 
 
-def broken_links(connection: sqlite3.Connection) -> Iterator[str]:
+def broken_links(connection: Connection) -> Iterator[str]:
     """Where rows are missing, one line each."""
     names = dict(connection.execute("SELECT id, name FROM streams").fetchall())
     for table, at in zip(_LINKED, ("first", "sequence"), strict=True):
@@ -38,7 +38,7 @@ def broken_links(connection: sqlite3.Connection) -> Iterator[str]:
         yield f"samples after row {last} belong to no stream"
 
 
-def breaks(connection: sqlite3.Connection, table: str) -> Iterator[int]:
+def breaks(connection: Connection, table: str) -> Iterator[int]:
     """The rows before which others are missing."""
     before = b""
     with closing(connection.execute(f"SELECT id, link, after, {_LINKED[table]} FROM {table} ORDER BY id")) as rows:
@@ -48,7 +48,7 @@ def breaks(connection: sqlite3.Connection, table: str) -> Iterator[int]:
             before = found
 
 
-def last_link(connection: sqlite3.Connection, stream: int) -> bytes:
+def last_link(connection: Connection, stream: int) -> bytes:
     """The link of the last batch or operation of a stream that is kept."""
     query = """
         SELECT link FROM (
@@ -57,17 +57,10 @@ def last_link(connection: sqlite3.Connection, stream: int) -> bytes:
             SELECT * FROM (SELECT sequence, link FROM operations WHERE stream = ?1 ORDER BY sequence DESC LIMIT 1)
         ) ORDER BY at DESC LIMIT 1
     """
-    found: bytes | None = value(connection, query, stream)
-    return b"" if found is None else found
+    return value(connection, query, stream) or b""
 
 
-def newest_link(connection: sqlite3.Connection, table: str) -> bytes:
-    """The link that the next row of a table comes after."""
-    found: bytes | None = value(connection, f"SELECT link FROM {table} ORDER BY id DESC LIMIT 1")
-    return b"" if found is None else found
-
-
-def unchain(connection: sqlite3.Connection, table: str, removed: str, *parameters: object) -> None:
+def unchain(connection: Connection, table: str, removed: str, *parameters: object) -> None:
     """Link the rows after those that fulfil a condition, and are to be removed, to the rows before them."""
     first, last = connection.execute(f"SELECT min(id), max(id) FROM {table} WHERE {removed}", parameters).fetchone()
     if first is None:
@@ -89,7 +82,7 @@ def unchain(connection: sqlite3.Connection, table: str, removed: str, *parameter
 def add_chain(path: Path) -> None:
     """Give a whole journal without links its links, in one transaction; one that has them is left as it is."""
     with closing(connect(path, FORMAT, UNCHAINED)) as connection:
-        if value(connection, "PRAGMA user_version") == FORMAT:
+        if is_chained(connection):
             return
         connection.execute("BEGIN IMMEDIATE")
         for table, content in _LINKED.items():
@@ -105,8 +98,8 @@ def add_chain(path: Path) -> None:
             connection.execute(f"DROP TABLE {table}")
             connection.execute(TABLES[table])
         for stream in streams:
-            linked = replace(stream, link=last_link(connection, stream.id))
-            connection.execute(INSERT_STREAM, linked.columns())
-        connection.execute(INSERT_ABOUT, about_columns(identity, is_erasing, 0))
+            linked = stream._replace(link=last_link(connection, stream.id))
+            connection.execute(INSERT_STREAM, with_seal(*linked))
+        connection.execute(INSERT_ABOUT, with_seal(identity, is_erasing, 0))
         connection.execute(f"PRAGMA user_version = {FORMAT}")
         connection.execute("COMMIT")

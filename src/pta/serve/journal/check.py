@@ -1,16 +1,25 @@
 """Is a journal as it was written? Every row is compared with its seal and its links, every state with its digest.
 
-SQLite checks its own pages and indexes.
+SQLite checks its own pages and indexes. A backup is a copy as a data folder is at one moment, while a service may be
+writing it.
 """
 
+import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
-from pta.errors import UnreadableFile, first_line
+from pta.errors import UnreadableFile, explaining, family, first_line
 from pta.serve.journal.chain import broken_links
-from pta.serve.journal.data_folder import FILE_NAME, damaged_states, require_plain_data
+from pta.serve.journal.data_folder import (
+    FILE_NAME,
+    damaged_states,
+    keep_private,
+    make_private_folder,
+    require_plain_data,
+)
 from pta.serve.journal.loss import Witnesses, is_damaged
 from pta.serve.journal.schema import (
     connect_to_read,
@@ -18,6 +27,7 @@ from pta.serve.journal.schema import (
     log_of,
     read_batches,
     read_streams,
+    remove_database,
     seal,
     unreadable,
 )
@@ -32,25 +42,27 @@ _SEALED = {
 
 def check_folder(folder: Path) -> list[str]:
     """What is wrong with the journal and the states of a data folder, which may be in use. Nothing is changed."""
+    path = _journal_in(folder)
+    if is_damaged(log := log_of(path)):
+        return [f"{log} is damaged: groups after the damage would be lost", *damaged_states(folder)]
+    witnesses = Witnesses.of(folder)
+    try:
+        with closing(connect_to_read(path)) as connection:
+            connection.execute("BEGIN")  # all of it at one moment, also where a service writes
+            problems = [*damage(connection), *witnesses.lost(read_streams(connection))]
+    except sqlite3.Error as error:
+        if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+            raise UnreadableFile(f"cannot open {path}: {first_line(error)}; its folder must be writable") from None
+        problems = [str(unreadable(path, error))]
+    return [*problems, *damaged_states(folder)]
+
+
+def _journal_in(folder: Path) -> Path:
     path = folder / FILE_NAME
     if not path.is_file():
         raise UnreadableFile(f"no journal in {folder}: {FILE_NAME} is not there")
     require_plain_data(folder)
-    return [*_problems(path), *damaged_states(folder)]
-
-
-def _problems(path: Path) -> list[str]:
-    if is_damaged(log := log_of(path)):
-        return [f"{log} is damaged: groups after the damage would be lost"]
-    witnesses = Witnesses.of(path.parent)
-    try:
-        with closing(connect_to_read(path)) as connection:
-            connection.execute("BEGIN")  # all of it at one moment, also where a service writes
-            return [*damage(connection), *witnesses.lost(read_streams(connection))]
-    except sqlite3.Error as error:
-        if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
-            raise UnreadableFile(f"cannot open {path}: {first_line(error)}; its folder must be writable") from None
-        return [str(unreadable(path, error))]
+    return path
 
 
 def damage(connection: sqlite3.Connection) -> Iterator[str]:
@@ -82,3 +94,44 @@ def damage_of_rows(connection: sqlite3.Connection, table: str) -> Iterator[str]:
     for number, *values, found in connection.execute(f"SELECT rowid, {columns} FROM {table}"):
         if seal(*values) != found:
             yield f"{kind} {number} of table {table} is not as it was written"
+
+
+def back_up(folder: Path, target: Path) -> None:
+    """Copy the journal of a data folder into another folder, with the states that its rows may need."""
+    path, copy = _journal_in(folder), target / FILE_NAME
+    if copy.exists():
+        raise UnreadableFile(f"{copy} is there already; choose an empty folder")
+    require_plain_data(target)
+    part = target / f".{FILE_NAME}.part"
+    make_private_folder(target)
+    with explaining(f"cannot write {copy}"):
+        try:
+            _copy_states(folder, target)  # also before, because the service may remove some of them meanwhile
+            remove_database(part)
+            part.touch(0o600)
+            with closing(connect_to_read(path)) as source, closing(sqlite3.connect(part)) as into:
+                source.backup(into)
+                last = {stream.id: stream.last for stream in read_streams(into)}
+            with part.open("rb+") as file:
+                os.fsync(file.fileno())
+            _copy_states(folder, target)
+            for newer in Witnesses.of(target).newer(last):
+                shutil.rmtree(newer) if newer.is_dir() else newer.unlink()
+            part.replace(copy)
+        except sqlite3.Error as error:
+            remove_database(part)
+            raise family(error)(f"cannot copy {path} to {copy}: {first_line(error)}") from None
+
+
+def _copy_states(folder: Path, target: Path) -> None:
+    """Snapshots, imported states and the classifier."""
+    for path in (folder / "classifier.safetensors", *folder.glob("streams/*/*/*.safetensors")):
+        copy = target / path.relative_to(folder)
+        for part in reversed(copy.relative_to(target).parents):
+            make_private_folder(target / part)
+        copy.unlink(missing_ok=True)  # which may be a link
+        with suppress(FileNotFoundError), path.open("rb") as file, copy.open("xb") as into:
+            keep_private(copy)
+            shutil.copyfileobj(file, into)
+            into.flush()
+            os.fsync(into.fileno())

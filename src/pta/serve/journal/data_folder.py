@@ -9,17 +9,13 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from pta.door.plain_files import make_folder, require_no_link, require_plain_database, require_plain_file
 from pta.errors import PtaError, StateMismatch, UnreadableFile, family, reason
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 FILE_NAME = "journal.sqlite"
 COUNT = "journal.count"
@@ -67,40 +63,34 @@ def require_whole(path: Path) -> None:
     if "-" in path.stem:
         require_named(path)
         return
+    import torch  # which a journal does not need
+
     from pta.door.files import load_tensors
-    from pta.methods.state_file import ANCHORS  # with torch, which a journal does not need
+    from pta.methods.state_file import ANCHORS
 
     tensors, description = load_tensors(path, kind="state")
     about = description.get("stream")
     tensors.pop(ANCHORS, None)
-    if not isinstance(about, dict) or about.pop("digest", None) != _digest_inside(tensors, about):
-        raise StateMismatch(f"{path} is damaged: its content does not have the digest it was written with")
-
-
-def _digest_inside(tensors: "Mapping[str, Tensor]", about: Mapping[str, Any]) -> str:
-    import torch
-
-    digest = blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16)
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        digest.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    if isinstance(about, dict):
+        written = about.pop("digest", None)
+        digest = blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16)
+        for name, tensor in sorted(tensors.items()):
+            digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+            digest.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
+        if written == digest.hexdigest():
+            return
+    raise StateMismatch(f"{path} is damaged: its content does not have the digest it was written with")
 
 
 def damaged_states(folder: Path) -> Iterator[str]:
     """The imports and snapshots of a data folder that are not as they were written, one line each."""
-    for path in sorted(folder.glob("streams/*/imports/*.safetensors")):
-        yield from _damage(path, require_named)
-    for path in sorted(folder.glob("streams/*/snapshots/[0-9]*.safetensors")):
-        yield from _damage(path, require_whole)
-
-
-def _damage(path: Path, require: Callable[[Path], object]) -> Iterator[str]:
-    try:
-        require(path)
-    except PtaError as error:
-        if path.exists():  # a running service removes some
-            yield str(error)
+    for states, require in (("imports/*", require_named), ("snapshots/[0-9]*", require_whole)):
+        for path in sorted(folder.glob(f"streams/*/{states}.safetensors")):
+            try:
+                require(path)
+            except PtaError as error:
+                if path.exists():  # a running service removes some
+                    yield str(error)
 
 
 def make_private_folder(folder: Path) -> None:
@@ -113,7 +103,8 @@ def keep_private(path: Path) -> None:
     """Take the rights of others from a file or folder, if it belongs to this user; links are left as they are."""
     with suppress(OSError):  # it is gone, or its file system knows no rights
         status = path.lstat()
-        is_folder, is_file = stat.S_ISDIR(status.st_mode), stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+        is_folder = stat.S_ISDIR(status.st_mode)
+        is_file = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
         if (is_folder or is_file) and status.st_uid == getattr(os, "geteuid", lambda: -1)():
             path.chmod(0o700 if is_folder else 0o600)
 

@@ -1,11 +1,13 @@
-"""JournalDatabase: the two connections of a journal, one that reads and one that writes, one transaction after another.
+"""The two connections of a journal, one that reads and one that writes, and what it knows without reading the disk.
 
 What a transaction has written is on the disk. What was refused may be there or not after the journal is opened again:
 SQLite can find a transaction whose fsync failed.
 """
 
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
@@ -13,7 +15,18 @@ from typing import Any
 
 from pta.errors import FileInUse, InvalidParameter, MachineFailure, first_line
 from pta.serve.journal.data_folder import remove_leftovers
-from pta.serve.journal.schema import UPDATE_ABOUT, Batch, about_columns, connect, read_batches, value
+from pta.serve.journal.loss import CountFile, count_of
+from pta.serve.journal.schema import (
+    UPDATE_ABOUT,
+    Batch,
+    SourceRow,
+    StreamRow,
+    connect,
+    read_batches,
+    read_streams,
+    value,
+    with_seal,
+)
 from pta.serve.open_files import is_out_of_files
 
 _PAGES_IN_LOG = 4000  # before a checkpoint: 64 MB
@@ -78,7 +91,7 @@ class JournalDatabase:
     def mark_erasing(self, is_erasing: int) -> None:
         """Note in a transaction that bytes of deleted rows may be left in the files, or that none are."""
         identity, used = self.writer.execute("SELECT identity, used FROM about").fetchone()
-        self.writer.execute(UPDATE_ABOUT, about_columns(identity, is_erasing, used))
+        self.writer.execute(UPDATE_ABOUT, with_seal(identity, is_erasing, used))
 
     def add_pages(self, count: int) -> None:
         """So many pages were added to the log, which is emptied when it is long."""
@@ -125,3 +138,60 @@ class JournalDatabase:
             )
         with self.transaction():
             self.mark_erasing(0)
+
+
+class Registry:
+    """The rows of streams and sources, the samples per source, the ends of both chains, the last operation."""
+
+    def __init__(self, database: JournalDatabase) -> None:
+        self._database = database
+        self.streams = {stream.id: stream for stream in read_streams(database.reader)}
+        last = "SELECT max(coalesce(max(operation), 0), (SELECT coalesce(max(id), 0) FROM operations)) FROM batches"
+        self.operation: int = value(database.writer, last)
+        self.read_links()
+        self.read_sources()
+        self._count = CountFile(database.path.parent)
+        self.put({})
+
+    def read_links(self) -> None:
+        """The ends of both chains."""
+        self.links = {
+            table: value(self._database.writer, f"SELECT link FROM {table} ORDER BY id DESC LIMIT 1") or b""
+            for table in ("batches", "operations")
+        }
+
+    def read_sources(self) -> None:
+        """The sources, and how many samples they have."""
+        rows = self._database.read("SELECT * FROM sources")
+        counts = self._database.read("SELECT source, count(*) FROM samples GROUP BY source")
+        self.sources = {(row[1], row[2]): SourceRow(*row[:-1]) for row in rows}
+        self.counts: Counter[int | None] = Counter(dict(counts))
+
+    def stream(self, number: int) -> StreamRow:
+        """A stream that is not deleted."""
+        known = self.streams.get(number)
+        if known is None or known.is_deleted:
+            raise InvalidParameter(f"the journal has no stream {number}")
+        return known
+
+    def put(self, streams: Mapping[int, StreamRow]) -> None:
+        """These rows of streams are written."""
+        self.streams = {**self.streams, **streams}
+        self._count.write(count_of(self.streams.values()))
+
+    def now(self) -> float:
+        """The time, which never goes back, whatever the clock does."""
+        return max(time.time(), max((stream.time for stream in self.streams.values()), default=0.0))
+
+    def source(self, stream: int, name: str, sequence: int, new: dict[tuple[int, str], SourceRow]) -> int:
+        """The number of a source, which is added to those that are `new` if it is not known."""
+        key = stream, name
+        known = self.sources.get(key) or new.get(key)
+        if known is None:
+            free = 1 + max((source.id for source in self.sources.values()), default=0) + len(new)
+            known = new[key] = SourceRow(free, *key, sequence)
+        return known.id
+
+    def close(self) -> None:
+        """End writing the count."""
+        self._count.close()

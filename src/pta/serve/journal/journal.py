@@ -1,14 +1,14 @@
 """The journal of a data folder: every learned sample and every operation, on the disk before it is acknowledged.
 
-Its connections are in `database.py`, what it knows without reading in `registry.py`, changes of what is written in
-`batches.py`, and its tables in `schema.py`.
+Its connections and what it knows without reading are in `database.py`, changes of what is written in `batches.py`, and
+its tables in `schema.py`.
 """
 
 import json
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,9 +20,8 @@ from pta.serve.journal import batches, schema
 from pta.serve.journal.chain import add_chain
 from pta.serve.journal.check import damage
 from pta.serve.journal.data_folder import FILE_NAME, keep_data_private, make_private_folder, require_plain_data
-from pta.serve.journal.database import JournalDatabase
+from pta.serve.journal.database import JournalDatabase, Registry
 from pta.serve.journal.loss import Witnesses, is_damaged
-from pta.serve.journal.registry import Registry
 from pta.serve.journal.repair import repair_journal
 from pta.serve.journal.rows import (
     ANSWER,
@@ -156,30 +155,30 @@ class Journal:
         rows = self._database.read(query, stream)
         return [OperationRow(sequence, time, kind, json.loads(argument)) for sequence, time, kind, argument in rows]
 
-    def groups(self, stream: int, after: int = 0, until: int | None = None) -> Iterator[GroupRows]:
+    def groups(self, stream: int, after: int = 0, until: int = sys.maxsize) -> Iterator[GroupRows]:
         """The samples of a stream after a sequence number, up to another one, group by group.
 
         Raises:
             UnreadableFile: a row is not as it was written.
         """
-        last = self._known.stream(stream).last if until is None else until
+        until = min(until, self._known.stream(stream).last)
         names = {source.id: source.name for source in self._known.sources.values()}  # of all rows up to the last
         start = "SELECT max(first) FROM batches WHERE stream = ? AND first <= ?"
         first = self._database.read(start, stream, after + 1)[0][0] or 0
         piece = f"stream = ? AND first BETWEEN ? AND ? ORDER BY first LIMIT {_BATCHES_PER_READ}"
         while True:
-            found = self._database.read_batches(piece, stream, first, last)
+            found = self._database.read_batches(piece, stream, first, until)
             for batch in found:
                 if not batch.is_whole():
                     place = batch.place(self._known.stream(stream).name)
                     raise UnreadableFile(f"{self.path} is damaged: {place}; pta journal check lists all damage")
-                if rows := [row for row in batch.rows if after < batch.sequence(row) <= last]:
+                if rows := [row for row in batch.rows if after < batch.sequence(row) <= until]:
                     yield batches.group_rows(batch, rows, names)
             if len(found) < _BATCHES_PER_READ:
                 return
             first = found[-1].first + 1
 
-    def count(self, stream: int, *, source: str | None = None, after: int = 0, until: int | None = None) -> int:
+    def count(self, stream: int, *, source: str | None = None, after: int = 0, until: int = sys.maxsize) -> int:
         """How many samples a stream has after a sequence number, up to another one, of a source or of all."""
         known = None if source is None else self._known.sources.get((stream, source))
         if source is not None and known is None:
@@ -192,8 +191,7 @@ class Journal:
             ) ELSE min(first + span - 1, ?4) - max(first, ?3 + 1) + 1 END)
             FROM batches b WHERE stream = ?1 AND first <= ?4 AND first + span - 1 > ?3
         """
-        end = self._known.stream(stream).last if until is None else until
-        return int(self._database.read(query, stream, None if known is None else known.id, after, end)[0][0])
+        return int(self._database.read(query, stream, None if known is None else known.id, after, until)[0][0])
 
     def sequence_at(self, stream: int, time: float) -> int:
         """The last sequence number at a time; 0 before the first, and before what was dropped."""
@@ -221,9 +219,9 @@ class Journal:
                 raise InvalidParameter(f"there is a stream named {shown(name)} already")
             used = value(self._database.writer, "SELECT used FROM about")
             new = known or StreamRow(max(streams, default=0) + 1, name, last=used)
-            new = replace(new, is_deleted=0, dropped=0, dropped_time=0.0)
+            new = new._replace(is_deleted=0, dropped=0, dropped_time=0.0)
             with self._database.transaction() as connection:
-                connection.execute(schema.INSERT_STREAM, new.columns())
+                connection.execute(schema.INSERT_STREAM, schema.with_seal(*new))
                 prepare(new.id)
             self._known.put({new.id: new})
         return new.id
@@ -239,29 +237,35 @@ class Journal:
         for position, request in enumerate(requests):
             by_stream.setdefault(request.stream, []).append(position)
         firsts = [0] * len(requests)
-        known, group, sources = self._known, list[Batch](), dict[tuple[int, str], SourceRow]()
+        known = self._known
+        group = list[Batch]()
+        sources = dict[tuple[int, str], SourceRow]()
         with self._database.writing:
             now = known.now()
             number = row = 1 + max((stream.row for stream in known.streams.values()), default=0)
             streams = {stream: known.stream(stream) for stream in by_stream}
             link = known.links["batches"]
             for rest, (stream, positions) in zip(range(len(by_stream))[::-1], by_stream.items(), strict=True):
-                first, rows = streams[stream].last + 1, list[SampleRow]()
+                first = streams[stream].last + 1
+                rows = list[SampleRow]()
                 for position in positions:
-                    firsts[position], request = first + len(rows), requests[position]
+                    firsts[position] = first + len(rows)
+                    request = requests[position]
                     name = request.source
                     source = None if name is None else known.source(stream, name, firsts[position], sources)
                     rows += batches.rows_of(request, row + len(rows), source)
                 head = (row, stream, first, len(rows), 0, now, number, rest, known.operation)
                 group.append(Batch(*head, seal=b"", rows=rows).sealed().linked(link))
-                link, row, last = group[-1].link, row + len(rows), first + len(rows) - 1
-                streams[stream] = replace(streams[stream], last=last, time=now, row=row - 1, link=link)
+                link = group[-1].link
+                row += len(rows)
+                last = first + len(rows) - 1
+                streams[stream] = streams[stream]._replace(last=last, time=now, row=row - 1, link=link)
             with self._database.transaction() as connection:
-                connection.executemany(schema.INSERT_SOURCE, [source.columns() for source in sources.values()])
+                connection.executemany(schema.INSERT_SOURCE, [schema.with_seal(*source) for source in sources.values()])
                 for batch in group:
                     connection.executemany(schema.INSERT_SAMPLE, batch.rows)
                 connection.executemany(schema.INSERT_BATCH, [batch.columns() for batch in group])
-                connection.executemany(schema.INSERT_STREAM, [stream.columns() for stream in streams.values()])
+                connection.executemany(schema.INSERT_STREAM, [schema.with_seal(*stream) for stream in streams.values()])
                 if answers is not None:
                     batches.write_answers(connection, answers)
             known.links["batches"] = link
@@ -273,17 +277,18 @@ class Journal:
 
     def operate(self, stream: int, kind: str, argument: Mapping[str, Any]) -> OperationRow:
         """Write an operation, which gets a sequence number of its own."""
-        text, known = json.dumps(argument, sort_keys=True), self._known
+        text = json.dumps(argument, sort_keys=True)
+        known = self._known
         with self._database.writing:
             old, now = known.stream(stream), known.now()
             columns = (known.operation + 1, stream, old.last + 1, now, kind, text)
             *_, link, _ = row = schema.operation_columns(columns, known.links["operations"])
-            new = replace(old, last=old.last + 1, time=now, link=link)
+            new = old._replace(last=old.last + 1, time=now, link=link)
             with self._database.transaction() as connection:
                 connection.execute(schema.INSERT_OPERATION, row)
                 if argument.get("erase"):
                     self._database.mark_erasing(1)
-                connection.execute(schema.INSERT_STREAM, new.columns())
+                connection.execute(schema.INSERT_STREAM, schema.with_seal(*new))
             known.links["operations"] = link
             known.put({stream: new})
             known.operation += 1
@@ -339,12 +344,8 @@ class Journal:
         A group that goes on after that number stays whole.
         """
         with self._database.writing:
-            known = self._known.stream(stream)
-            end, time = batches.droppable(self._database.writer, known, sequence)
-            if time is None:
-                return 0
             with self._database.transaction() as connection:
-                new, dropped = batches.drop_samples(connection, known, end, time)
+                new, dropped = batches.drop_samples(connection, self._known.stream(stream), sequence)
             self._known.put({stream: new})
             self._known.read_links()
             self._known.counts.subtract(dropped)
@@ -362,7 +363,7 @@ def _prepare(path: Path, identity: Mapping[str, Any]) -> None:
             raise UnreadableFile(f"{path} is gone; restore a backup, or choose another data folder")
         with schema.new_journal(path) as connection:
             text = json.dumps(identity, sort_keys=True)
-            connection.execute(schema.INSERT_ABOUT, schema.about_columns(text, 0, 0))
+            connection.execute(schema.INSERT_ABOUT, schema.with_seal(text, 0, 0))
     witnesses = Witnesses.of(path.parent)
     with closing(schema.connect_to_read(path)) as connection:
         if (problem := next(damage(connection), None)) is not None:

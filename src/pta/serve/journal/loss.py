@@ -49,7 +49,11 @@ class Witnesses:
             stream, (sequence, *_) = path.parent.parent.name, path.stem.split("-")
             if stream.isdecimal() and sequence.isdecimal() and int(sequence) < _NO_SEQUENCE:
                 snapshots.setdefault(int(stream), {})[int(sequence)] = path
-        return cls(_read_count(folder), snapshots)
+        with suppress(OSError, ValueError):  # there is none, or a power failure has torn it
+            number, checksum = (folder / COUNT).read_bytes().split()
+            if seal(int(number)).hex().encode() == checksum:
+                return cls(int(number), snapshots)
+        return cls(0, snapshots)
 
     def lost(self, streams: Iterable[StreamRow]) -> Iterator[str]:
         """What proves that the journal had more rows than these streams have, one line each."""
@@ -106,15 +110,6 @@ class CountFile:
         os.close(self._file)
 
 
-def _read_count(folder: Path) -> int:
-    """0 where there is none, and where a power failure has torn it."""
-    with suppress(OSError, ValueError):
-        number, checksum = (folder / COUNT).read_bytes().split()
-        if seal(int(number)).hex().encode() == checksum:
-            return int(number)
-    return 0
-
-
 def is_damaged(path: Path) -> bool:
     """Whether a log has transactions that SQLite would not reach."""
     log = path.read_bytes() if path.exists() else b""
@@ -156,7 +151,8 @@ def _coefficients(steps: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
 
     One step is s0 += a + s1; s1 += b + s0 for two words a and b, which is linear modulo 2³².
     """
-    once, entry = np.array([[1, 1], [1, 2]], np.uint32), np.array([[1, 0], [1, 1]], np.uint32)
+    once = np.array([[1, 1], [1, 2]], np.uint32)
+    entry = np.array([[1, 0], [1, 1]], np.uint32)
     power, of_words = np.eye(2, dtype=np.uint32), []
     for _ in range(steps):
         of_words.append(power @ entry)

@@ -7,11 +7,11 @@ from rows which are gone are set aside.
 import shutil
 import sqlite3
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Any
 
 from pta.errors import UnreadableFile, family, reason
@@ -29,7 +29,6 @@ from pta.serve.journal.schema import (
     UPDATE_ABOUT,
     Batch,
     StreamRow,
-    about_columns,
     connect,
     connect_to_read,
     is_chained,
@@ -41,6 +40,7 @@ from pta.serve.journal.schema import (
     seal,
     unreadable,
     value,
+    with_seal,
 )
 
 _LEFT_OUT = 2**20  # sequence numbers: more than are written between two snapshots, or are in one log
@@ -77,7 +77,7 @@ def repair_journal(path: Path) -> None:
         _write_count(path.parent, count_of(read_streams(repaired)))
 
 
-def _lost(witnesses: Witnesses, connection: sqlite3.Connection) -> Iterator[str]:
+def _lost(witnesses: Witnesses, connection: Connection) -> Iterator[str]:
     yield from witnesses.lost(read_streams(connection))
 
 
@@ -98,11 +98,17 @@ def _keep(path: Path, log: Path) -> None:
             keep_private(copy)
 
 
-def _go_on(connection: sqlite3.Connection, witnesses: Witnesses, folder: Path, has_lost: bool) -> None:
+def _go_on(connection: Connection, witnesses: Witnesses, folder: Path, has_lost: bool) -> None:
     """Set aside what is newer than the rows that are there, and use no number of a lost one again."""
     streams = read_streams(connection)
     _write_count(folder, max(witnesses.count, 1 + count_of(streams)))  # refused until the repair has ended
-    _set_aside(folder, witnesses.newer({stream.id: _end(connection, stream) for stream in streams}))
+    numbers = (folder / SET_ASIDE / str(number) for number in count(1))
+    aside = next(one for one in numbers if not one.exists())
+    for path in witnesses.newer({stream.id: _end(connection, stream) for stream in streams}):
+        target = aside / path.relative_to(folder)
+        for parent in (folder / SET_ASIDE, aside, target.parent):
+            make_private_folder(parent)
+        path.rename(target)
     newest = {number: max(paths) for number, paths in witnesses.snapshots.items()}
     for stream in streams:
         last = stream.last
@@ -110,15 +116,15 @@ def _go_on(connection: sqlite3.Connection, witnesses: Witnesses, folder: Path, h
             last = _LEFT_OUT + max(last, newest.pop(stream.id, 0))
         rows = value(connection, "SELECT max(id + span - 1) FROM batches WHERE stream = ?", stream.id) or 0
         when = value(connection, "SELECT max(time) FROM batches WHERE stream = ?", stream.id) or 0.0
-        new = replace(stream, last=last, row=max(stream.row, rows), time=max(stream.time, when))
-        connection.execute(INSERT_STREAM, replace(new, link=last_link(connection, stream.id)).columns())
+        new = stream._replace(last=last, row=max(stream.row, rows), time=max(stream.time, when))
+        connection.execute(INSERT_STREAM, with_seal(*new._replace(link=last_link(connection, stream.id))))
     if has_lost:
         identity, is_erasing, used, _ = connection.execute("SELECT * FROM about").fetchone()
-        columns = about_columns(identity, is_erasing, _LEFT_OUT + max(used, *newest.values(), 0))
+        columns = with_seal(identity, is_erasing, _LEFT_OUT + max(used, *newest.values(), 0))
         connection.execute(UPDATE_ABOUT, columns)
 
 
-def _end(connection: sqlite3.Connection, stream: StreamRow) -> int:
+def _end(connection: Connection, stream: StreamRow) -> int:
     """The last sequence number of a stream that snapshots may have learned."""
     if stream.link == last_link(connection, stream.id):
         return stream.last
@@ -131,22 +137,12 @@ def _end(connection: sqlite3.Connection, stream: StreamRow) -> int:
     return max(stream.dropped, value(connection, query, stream.id))
 
 
-def _set_aside(folder: Path, paths: Iterable[Path]) -> None:
-    """Move files of a data folder to a folder in it that has the number of the repair."""
-    aside = next(one for one in (folder / SET_ASIDE / str(number) for number in count(1)) if not one.exists())
-    for path in paths:
-        target = aside / path.relative_to(folder)
-        for parent in (folder / SET_ASIDE, aside, target.parent):
-            make_private_folder(parent)
-        path.rename(target)
-
-
 def _write_count(folder: Path, number: int) -> None:
     with closing(CountFile(folder)) as file:
         file.write(number)
 
 
-def _copy_small_tables(old: sqlite3.Connection, into: sqlite3.Connection, path: Path) -> None:
+def _copy_small_tables(old: Connection, into: Connection, path: Path) -> None:
     """Without these the samples mean nothing, so that all of it must be whole."""
     for table in ("about", "streams", "sources"):
         try:
@@ -160,21 +156,27 @@ def _copy_small_tables(old: sqlite3.Connection, into: sqlite3.Connection, path: 
             columns = row
             if table == "about":
                 identity, is_erasing, *used = row[:-1]
-                columns = about_columns(identity, is_erasing, *(used or [0]))
+                columns = with_seal(identity, is_erasing, *(used or [0]))
             elif table == "streams":
-                columns = StreamRow(*row[:-1]).columns()
+                columns = with_seal(*StreamRow(*row[:-1]))  # those of older journals have no link
             into.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})", columns)
 
 
-def _copy_groups(old: sqlite3.Connection, into: sqlite3.Connection) -> None:
+def _copy_groups(old: Connection, into: Connection) -> None:
     operations, end = _whole_operations(old)
     kept, last = 0, b""  # the last operation before the last group that is kept
     for group in _whole_groups(old, end):
         if group is None:
             end = kept + 1
         else:
-            last = _copy(group, old, into, last)
-            kept = group[-1].operation if group else 0
+            for batch in group:
+                linked = batch.linked(last)
+                last, kept = linked.link, batch.operation
+                into.executemany(INSERT_SAMPLE, batch.rows)
+                into.execute(INSERT_BATCH, linked.columns())
+                answers = value(old, "SELECT answers FROM batches WHERE id = ?", batch.id)
+                if answers is not None and answers[-8:] == seal(batch.id, answers[:-8]):
+                    into.execute("UPDATE batches SET answers = ? WHERE id = ?", (answers, batch.id))
     last = b""
     for row in operations:
         if row[0] < end:
@@ -182,7 +184,7 @@ def _copy_groups(old: sqlite3.Connection, into: sqlite3.Connection) -> None:
             into.execute(INSERT_OPERATION, columns)
 
 
-def _whole_groups(connection: sqlite3.Connection, end: int) -> Iterator[list[Batch] | None]:
+def _whole_groups(connection: Connection, end: int) -> Iterator[list[Batch] | None]:
     """The groups before the first damage, and before an operation; None after them if there are more."""
     group: list[Batch] = []
     streams = {stream.id for stream in read_streams(connection)}
@@ -208,7 +210,7 @@ def _whole_groups(connection: sqlite3.Connection, end: int) -> Iterator[list[Bat
     yield None
 
 
-def _whole_operations(connection: sqlite3.Connection) -> tuple[list[tuple[Any, ...]], int]:
+def _whole_operations(connection: Connection) -> tuple[list[tuple[Any, ...]], int]:
     """The operations before the first damaged one, and the number of that."""
     rows: list[tuple[Any, ...]] = []
     columns = "id, stream, sequence, time, kind, argument, seal"
@@ -225,19 +227,6 @@ def _whole_operations(connection: sqlite3.Connection) -> tuple[list[tuple[Any, .
     return rows, sys.maxsize
 
 
-def _first_gap(connection: sqlite3.Connection, table: str) -> int:
+def _first_gap(connection: Connection, table: str) -> int:
     """The first row before which others are missing."""
     return next(breaks(connection, table), sys.maxsize) if is_chained(connection) else sys.maxsize
-
-
-def _copy(group: list[Batch], old: sqlite3.Connection, into: sqlite3.Connection, last: bytes) -> bytes:
-    """Copy a group as the next of a chain; its last link."""
-    for batch in group:
-        linked = batch.linked(last)
-        last = linked.link
-        into.executemany(INSERT_SAMPLE, batch.rows)
-        into.execute(INSERT_BATCH, linked.columns())
-        answers = value(old, "SELECT answers FROM batches WHERE id = ?", batch.id)
-        if answers is not None and answers[-8:] == seal(batch.id, answers[:-8]):
-            into.execute("UPDATE batches SET answers = ? WHERE id = ?", (answers, batch.id))
-    return last

@@ -1,8 +1,11 @@
-"""What goes into the journal and comes out of it. Sequence numbers belong to a stream and start at 1."""
+"""What goes into a journal and comes out of it, what a service needs of one, and NoJournal, which keeps nothing.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+Sequence numbers belong to a stream and start at 1.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +21,11 @@ ANSWER = np.dtype(
     ]
 )
 """What is kept of an answer: 24 bytes per sample. Labels are class numbers."""
+Answers = NDArray[np.void]
+"""An array of `ANSWER`."""
 
 
-@dataclass(frozen=True)
-class NewRequest:
+class NewRequest(NamedTuple):
     """A request to write: one id, and one row per sample. All are learned together or not at all."""
 
     stream: int
@@ -32,16 +36,14 @@ class NewRequest:
     touches: Sequence[bytes]  # one per sample, as the caller packs them
 
 
-@dataclass(frozen=True)
-class StoredAnswers:
+class StoredAnswers(NamedTuple):
     """The answers of a group that is written: for each of its streams an array of `ANSWER`, in order of sequence."""
 
     group: int
-    answers: Mapping[int, NDArray[np.void]]
+    answers: Mapping[int, Answers]
 
 
-@dataclass(frozen=True)
-class Committed:
+class Committed(NamedTuple):
     """A group that is on the disk. `firsts` has the first sequence number of every request, in the order given."""
 
     group: int
@@ -49,18 +51,16 @@ class Committed:
     firsts: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """A request that is in the journal; without answers where the process ended before it wrote them."""
 
     digest: bytes
     time: float
     sequences: NDArray[np.int64]
-    answers: NDArray[np.void] | None
+    answers: Answers | None
 
 
-@dataclass(frozen=True)
-class GroupRows:
+class GroupRows(NamedTuple):
     """The rows of one stream in one group: the batch that it learned at once. Groups are numbered in order of time."""
 
     group: int
@@ -71,8 +71,7 @@ class GroupRows:
     touches: tuple[bytes, ...]
 
 
-@dataclass(frozen=True)
-class BatchSpan:
+class BatchSpan(NamedTuple):
     """The sequence numbers that one stream has in one group, be their rows there or erased."""
 
     group: int
@@ -80,11 +79,87 @@ class BatchSpan:
     last: int
 
 
-@dataclass(frozen=True)
-class OperationRow:
+class OperationRow(NamedTuple):
     """A row that is not a sample: reset, rewind, unlearn, import, undo, freeze or thaw."""
 
     sequence: int
     time: float
     kind: str
     argument: Mapping[str, Any]
+
+
+class JournalLike(Protocol):
+    """Numbers the rows of streams. Streams go by the numbers that `create` gives."""
+
+    is_durable: bool
+
+    @property
+    def read_only(self) -> str | None:
+        """Why nothing can be written any more."""
+
+    def create(self, name: str, prepare: Callable[[int], object]) -> int:
+        """A new stream; `prepare` makes what else has to be there, and if it fails, there is no stream."""
+
+    def last(self, stream: int) -> tuple[int, float]:
+        """Sequence number and time of the last row of a stream."""
+
+    def find(self, stream: int, id_hash: bytes) -> Found | None:
+        """What was learned under an id."""
+
+    def commit(self, requests: Sequence[NewRequest], answers: StoredAnswers | None = None) -> Committed:
+        """Write one group, and with it the answers of an earlier group."""
+
+    def operate(self, stream: int, kind: str, argument: Mapping[str, Any]) -> OperationRow:
+        """Write an operation, which gets a sequence number of its own."""
+
+    def delete(self, stream: int) -> None:
+        """Remove a stream with all its rows."""
+
+    def close(self) -> None:
+        """End writing."""
+
+
+class NoJournal:
+    """Counts rows as a journal does, and writes none."""
+
+    is_durable = False
+    read_only: str | None = None
+
+    def __init__(self) -> None:
+        self._group = 0
+        self._last: dict[int, int] = {}
+
+    def create(self, name: str, prepare: Callable[[int], object]) -> int:
+        """A number for a new stream."""
+        number = len(self._last) + 1
+        prepare(number)
+        self._last[number] = 0
+        return number
+
+    def last(self, stream: int) -> tuple[int, float]:
+        """Sequence number of the last row of a stream, and the time."""
+        return self._last[stream], time.time()
+
+    def find(self, stream: int, id_hash: bytes) -> None:
+        """Nothing is found."""
+
+    def commit(self, requests: Sequence[NewRequest], answers: StoredAnswers | None = None) -> Committed:
+        """Number the rows of a group."""
+        self._group += 1
+        firsts = tuple(self._next(request.stream, len(request.features)) for request in requests)
+        return Committed(self._group, time.time(), firsts)
+
+    def operate(self, stream: int, kind: str, argument: Mapping[str, Any]) -> OperationRow:
+        """Number an operation."""
+        return OperationRow(self._next(stream, 1), time.time(), kind, argument)
+
+    def delete(self, stream: int) -> None:
+        """There is nothing to erase."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def _next(self, stream: int, count: int) -> int:
+        first = self._last[stream] + 1
+        self._last[stream] += count
+        return first

@@ -15,11 +15,11 @@ import sqlite3
 from array import array
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Any, NamedTuple
 
 from pta.door.plain_files import (
@@ -94,18 +94,8 @@ TABLES = {
 """The statements that make tables and indexes, by name, in order."""
 
 
-class _SealedRow:
-    """The columns of a row, without its seal."""
-
-    def columns(self) -> tuple[Any, ...]:
-        """The row with its seal."""
-        values = tuple(vars(self).values())
-        return (*values, seal(*values))
-
-
-@dataclass(frozen=True)
-class StreamRow(_SealedRow):
-    """A row of `streams`."""
+class StreamRow(NamedTuple):
+    """A row of `streams`, without its seal."""
 
     id: int
     name: str
@@ -118,9 +108,8 @@ class StreamRow(_SealedRow):
     link: bytes = b""
 
 
-@dataclass(frozen=True)
-class SourceRow(_SealedRow):
-    """A row of `sources`."""
+class SourceRow(NamedTuple):
+    """A row of `sources`, without its seal."""
 
     id: int
     stream: int
@@ -141,8 +130,7 @@ class SampleRow(NamedTuple):
     feature: bytes
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """A row of `batches`, without its answers, and its samples."""
 
     id: int
@@ -168,22 +156,29 @@ class Batch:
 
     def is_whole(self) -> bool:
         """Whether everything is as it was written."""
-        return self.seal == _seal_of_batch(self._head(), self.rows)
+        return self.seal == self._seal()
 
     def sealed(self) -> "Batch":
         """The same with the seal that belongs to it."""
-        return replace(self, seal=_seal_of_batch(self._head(), self.rows))
+        return self._replace(seal=self._seal())
 
     def linked(self, before: bytes) -> "Batch":
         """The same as the next of a chain."""
-        return replace(self, link=link(before, self.id, self.stream, self.first, self.span, self.time))
+        return self._replace(link=link(before, self.id, self.stream, self.first, self.span, self.time))
 
     def columns(self) -> tuple[Any, ...]:
         """The row of `batches`, without answers."""
-        return (*self._head(), self.seal, None, self.link, None)
+        return (*self[:10], None, self.link, None)
 
-    def _head(self) -> tuple[Any, ...]:
-        return tuple(vars(self).values())[:9]
+    def _seal(self) -> bytes:
+        numbers = array("q")
+        for row in self.rows:
+            numbers.extend((row.id, row.stream, row.source or 0, row.size or 0, len(row.touches)))
+        checksum = blake2b(repr(self[:9]).encode(), digest_size=8)
+        checksum.update(numbers.tobytes())
+        for column in (3, 4, 6, 7):
+            checksum.update(b"".join([row[column] or b"" for row in self.rows]))  # type: ignore[misc]
+        return checksum.digest()
 
 
 INSERT_ABOUT = "INSERT INTO about VALUES (?, ?, ?, ?)"
@@ -205,20 +200,9 @@ def link(before: bytes, *content: object) -> bytes:
     return seal(before, *content)[:4]
 
 
-def _seal_of_batch(head: tuple[object, ...], rows: list[SampleRow]) -> bytes:
-    numbers = array("q")
-    for row in rows:
-        numbers.extend((row[0], row[1], row[2] or 0, row[5] or 0, len(row[6])))
-    checksum = blake2b(repr(head).encode(), digest_size=8)
-    checksum.update(numbers.tobytes())
-    for column in (3, 4, 6, 7):
-        checksum.update(b"".join([row[column] or b"" for row in rows]))  # type: ignore[misc]
-    return checksum.digest()
-
-
-def about_columns(identity: str, is_erasing: int, used: int) -> tuple[Any, ...]:
-    """The row of `about` with its seal."""
-    return identity, is_erasing, used, seal(identity, is_erasing, used)
+def with_seal(*values: Any) -> tuple[Any, ...]:
+    """A row with its seal."""
+    return *values, seal(*values)
 
 
 def operation_columns(columns: tuple[Any, ...], before: bytes) -> tuple[Any, ...]:
@@ -227,7 +211,7 @@ def operation_columns(columns: tuple[Any, ...], before: bytes) -> tuple[Any, ...
     return *columns, sealed, link(before, sealed), None
 
 
-def connect(path: Path, *formats: int) -> sqlite3.Connection:
+def connect(path: Path, *formats: int) -> Connection:
     """A connection to a journal, of this format unless others are named; any other file is left as it is."""
     connection = _connect(path, "mode=rw")
     _require_format(connection, path, formats or (FORMAT,))
@@ -236,7 +220,7 @@ def connect(path: Path, *formats: int) -> sqlite3.Connection:
     return connection
 
 
-def connect_to_read(path: Path) -> sqlite3.Connection:
+def connect_to_read(path: Path) -> Connection:
     """A connection that changes nothing: the last other one to close would move the log into the database."""
     is_in_use = log_of(path).exists()
     connection = _connect(path, "mode=ro" if is_in_use else "mode=ro&immutable=1")  # which leaves no empty log
@@ -249,12 +233,12 @@ def log_of(database: Path) -> Path:
     return database.with_name(f"{database.name}-wal")
 
 
-def is_chained(connection: sqlite3.Connection) -> bool:
+def is_chained(connection: Connection) -> bool:
     """Whether a journal has links."""
     return bool(value(connection, "PRAGMA user_version") == FORMAT)
 
 
-def _connect(path: Path, how: str) -> sqlite3.Connection:
+def _connect(path: Path, how: str) -> Connection:
     place = f"{path.absolute().as_uri()}?{how}"
     return sqlite3.connect(place, uri=True, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
 
@@ -266,7 +250,7 @@ def remove_database(path: Path) -> None:
 
 
 @contextmanager
-def new_journal(path: Path) -> Iterator[sqlite3.Connection]:
+def new_journal(path: Path) -> Iterator[Connection]:
     """A journal without rows, to be filled; it comes to its place when the block has ended and it is on the disk."""
     part = path.with_name(f"{path.name}.new")
     remove_database(part)
@@ -285,7 +269,7 @@ def new_journal(path: Path) -> Iterator[sqlite3.Connection]:
     sync_folder(path.parent)
 
 
-def _require_format(connection: sqlite3.Connection, path: Path, formats: tuple[int, ...]) -> None:
+def _require_format(connection: Connection, path: Path, formats: tuple[int, ...]) -> None:
     try:
         if value(connection, "PRAGMA application_id") != _APPLICATION:
             raise UnreadableFile(
@@ -298,14 +282,14 @@ def _require_format(connection: sqlite3.Connection, path: Path, formats: tuple[i
         raise
 
 
-def value(connection: sqlite3.Connection, query: str, *parameters: object) -> Any:
+def value(connection: Connection, query: str, *parameters: object) -> Any:
     """The first column of the first row."""
     with closing(connection.execute(query, parameters)) as cursor:
         row = cursor.fetchone()
     return None if row is None else row[0]
 
 
-def read_batches(connection: sqlite3.Connection, where: str, *parameters: object) -> Iterator[Batch]:
+def read_batches(connection: Connection, where: str, *parameters: object) -> Iterator[Batch]:
     """The batches that fulfil a condition, which also gives their order, with their samples."""
     query = f"""
         SELECT b.id, b.stream, b.first, b.span, b.erased, b.time, b.group_, b.rest, b.operation, b.seal, s.*
@@ -318,7 +302,7 @@ def read_batches(connection: sqlite3.Connection, where: str, *parameters: object
             yield Batch(*[*rows[0][:10], samples])
 
 
-def read_streams(connection: sqlite3.Connection) -> list[StreamRow]:
+def read_streams(connection: Connection) -> list[StreamRow]:
     """All streams, also those that are deleted; a journal without a chain has no links."""
     return [StreamRow(*row[:-1]) for row in connection.execute("SELECT * FROM streams").fetchall()]
 

@@ -16,7 +16,7 @@ from pta.engines.pta.rule import DOUBT, Rule
 from pta.engines.pta.touches import find_touches
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.methods import Adapter
-from pta.serve.journal.rows import ANSWER
+from pta.serve.journal.rows import ANSWER, Answers
 from pta.serve.streams.served_model import ServedModel, rule_of
 
 
@@ -25,9 +25,7 @@ class Scored(NamedTuple):
 
     features: NDArray[np.float16]  # B×d, as they are written
     unit: NDArray[np.float32]  # B×d, the same at unit length
-    labels: NDArray[np.int64]
-    probabilities: NDArray[np.float32]
-    entropies: NDArray[np.float32]
+    answers: Answers  # `ANSWER`, of which the columns zero_shot_… are filled
     touches: list[bytes]  # per sample the numbers of the classes it touches
 
     def of(self, rows: slice) -> "Scored":
@@ -43,24 +41,12 @@ class Scored(NamedTuple):
         return Scored._make([*map(np.concatenate, columns), list(chain(*touches))])
 
 
-@dataclass(frozen=True)
-class Answered:
+class Answered(NamedTuple):
     """What the method says of them."""
 
-    scored: Scored
     logits: Tensor  # B×C
     chances: NDArray[np.float64]  # B×C probabilities
-    labels: NDArray[np.int64]
-    probabilities: NDArray[np.float32]
-    entropies: NDArray[np.float32]
-
-    def stored(self) -> NDArray[np.void]:
-        """What the journal keeps of the answers."""
-        rows = np.empty(len(self.labels), ANSWER)
-        for prefix, part in (("", self), ("zero_shot_", self.scored)):
-            rows[f"{prefix}label"], rows[f"{prefix}entropy"] = part.labels, part.entropies
-            rows[f"{prefix}probability"] = part.probabilities
-        return rows
+    answers: Answers  # `ANSWER`, as the journal keeps it
 
 
 def rounded(features: NDArray[np.float32]) -> NDArray[np.float16]:
@@ -83,19 +69,34 @@ def score(features: NDArray[np.float16], classifier: ZeroShotClassifier, rule: R
     z = z - z[np.arange(len(z)), labels][:, None]
     weights = np.exp(z)
     total = weights.sum(axis=1)
-    entropies = np.log(total) - np.einsum("bc,bc->b", weights, z) / total
-    touches = [b""] * len(z) if rule is None else _touches(zero_shot, weights, total, rule)
-    return Scored(features, unit, labels, 1 / total, entropies, touches)
+    answers = np.zeros(len(z), ANSWER)
+    answers["zero_shot_label"] = labels
+    answers["zero_shot_probability"] = 1 / total
+    answers["zero_shot_entropy"] = np.log(total) - np.einsum("bc,bc->b", weights, z) / total
+    if rule is None:
+        return Scored(features, unit, answers, [b""] * len(z))
+    samples, classes = (weights >= (rule.threshold * (1 - DOUBT)) * total[:, None]).nonzero()
+    if (weights[samples, classes] <= (rule.threshold * (1 + DOUBT)) * total[samples]).any():  # float64 decides
+        found = find_touches(zero_shot, zero_shot.logits, rule)
+        order = np.argsort(found.samples, kind="stable")
+        samples = found.samples[order]
+        classes = found.classes[order]
+    packed = classes.astype("<u4").tobytes()
+    if len(z) == 1:
+        return Scored(features, unit, answers, [packed])
+    ends = (4 * np.searchsorted(samples, np.arange(len(z) + 1))).tolist()
+    return Scored(features, unit, answers, [packed[start:end] for start, end in pairwise(ends)])
 
 
 def answer(adapter: Adapter, scored: Scored, *, learn: bool) -> Answered:
     """The method's answers; `learn` from all samples, in order, or from none."""
     logits = (adapter.step if learn else adapter.predict)(_samples(scored.unit))
     spread = adapter.probabilities_unchecked(logits)
-    entropies, chances = entropy_of(spread).numpy(), spread.numpy()
-    labels = logits.numpy().argmax(axis=1)
-    probabilities = chances[np.arange(len(labels)), labels].astype(np.float32)
-    return Answered(scored, logits, chances, labels, probabilities, entropies.astype(np.float32))
+    chances, answers = spread.numpy(), scored.answers.copy()
+    answers["label"] = labels = logits.numpy().argmax(axis=1)
+    answers["probability"] = chances[np.arange(len(labels)), labels]
+    answers["entropy"] = entropy_of(spread).numpy()
+    return Answered(logits, chances, answers)
 
 
 def warm_up(adapter: Adapter) -> None:
@@ -106,31 +107,12 @@ def warm_up(adapter: Adapter) -> None:
     adapter.reset()
 
 
-def add_touches(counts: NDArray[np.int64], touches: Sequence[bytes]) -> None:
-    """Count the touches of samples per class."""
-    np.add.at(counts, np.frombuffer(b"".join(touches), "<u4"), 1)
-
-
 def _samples(unit: NDArray[np.float32]) -> Samples:
     return Samples.unchecked(torch.from_numpy(unit).clone())  # into torch's memory, whose alignment decides last bits
 
 
 def _at_unit_length(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     return rows / np.sqrt(np.einsum("bd,bd->b", rows, rows))[:, None]
-
-
-def _touches(zero_shot: ZeroShot, weights: NDArray[np.float32], total: NDArray[np.float32], rule: Rule) -> list[bytes]:
-    """The numbers of the classes that each sample touches; float64 decides where float32 cannot."""
-    samples, classes = (weights >= (rule.threshold * (1 - DOUBT)) * total[:, None]).nonzero()
-    if (weights[samples, classes] <= (rule.threshold * (1 + DOUBT)) * total[samples]).any():
-        found = find_touches(zero_shot, zero_shot.logits, rule)
-        order = np.argsort(found.samples, kind="stable")
-        samples, classes = found.samples[order], found.classes[order]
-    packed = classes.astype("<u4").tobytes()
-    if len(weights) == 1:
-        return [packed]
-    ends = (4 * np.searchsorted(samples, np.arange(len(weights) + 1))).tolist()
-    return [packed[start:end] for start, end in pairwise(ends)]
 
 
 @dataclass
@@ -149,14 +131,17 @@ class StreamState:
     def learn(self, scored: Scored, sequence: int) -> Answered:
         """Learn the samples of a group up to a row, and answer them."""
         answered = answer(self.adapter, scored, learn=True)
-        add_touches(self.touches, scored.touches)
-        self.sequence = sequence
+        self._cover(scored.touches, sequence)
         return answered
 
     def learn_again(self, features: NDArray[np.float16], touches: Sequence[bytes], sequence: int) -> None:
         """The same without answers: the bits of the state are those that `learn` gave it."""
         self.adapter.step(samples_from(features))
-        add_touches(self.touches, touches)
+        self._cover(touches, sequence)
+
+    def _cover(self, touches: Sequence[bytes], sequence: int) -> None:
+        """Count the touches of samples per class, up to a row."""
+        np.add.at(self.touches, np.frombuffer(b"".join(touches), "<u4"), 1)
         self.sequence = sequence
 
     def reset(self, classes: Sequence[int] | None) -> None:

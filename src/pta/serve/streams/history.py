@@ -88,10 +88,6 @@ class History:
                 mask |= _within(sequences, spans) & np.array([one == source for one in sources])
         return mask
 
-    def excludes(self, sequence: int, source: str | None) -> bool:
-        """Whether one sample is excluded."""
-        return bool(self.mask(np.array([sequence]), [source])[0])
-
     def spans(self, after: int, until: int) -> list[Span]:
         """The rows after one and up to another that are in force, but for un-learned sources."""
         return list(_without(_joined([(after + 1, until)]), self._excluded))

@@ -1,19 +1,24 @@
-"""LiveStream: a stream as the running service has it, and counts of its answers since the start."""
+"""LiveStream: a stream as the running service has it, counts of its answers since the start, and its summary."""
 
 import time
 from collections import deque
 from collections.abc import Collection, Iterable
+from itertools import zip_longest
 from threading import Lock
 from typing import Any
 
 import numpy as np
+import torch
 
+from pta.methods import Adapter
 from pta.serve.journal.rows import OperationRow
 from pta.serve.streams.answering import Answered, StreamState
 from pta.serve.streams.history import History
 from pta.serve.streams.past import Past
+from pta.serve.streams.served_model import rule_of
 
 _SECONDS = 10
+_MOST_ROWS, _MOST_SOURCES = 200, 50  # that are shown
 
 
 class LiveStream:
@@ -40,7 +45,8 @@ class LiveStream:
         self.statistics = StreamStatistics(len(state.touches))
         self.version = 0
         self.time = 0.0  # of the last row
-        self.since_snapshot, self.snapshot_taken = 0, time.monotonic()
+        self.since_snapshot = 0
+        self.snapshot_taken = time.monotonic()
         self._minute, self._learned_in_it = 0, 0
 
     def add_operation(self, row: OperationRow) -> None:
@@ -73,7 +79,8 @@ class StreamStatistics:
 
     def add(self, given: Answered, learned: bool, latencies: list[float]) -> None:
         """Count the answers of a group, which were learned or not, with the seconds that each request took."""
-        labels, alone = given.labels.tolist(), given.scored.labels.tolist()
+        labels = given.answers["label"].tolist()
+        alone = given.answers["zero_shot_label"].tolist()
         changed = [one != other for one, other in zip(labels, alone, strict=True)]
         self.answered += len(labels)
         self.learned += len(labels) if learned else 0
@@ -82,8 +89,8 @@ class StreamStatistics:
             self.answers[label] += 1
         self._prediction += given.chances.sum(axis=0)
         self._changed.extend(changed)
-        self._adapted.extend(given.entropies.tolist())
-        self._zero_shot.extend(given.scored.entropies.tolist())
+        self._adapted.extend(given.answers["entropy"].tolist())
+        self._zero_shot.extend(given.answers["zero_shot_entropy"].tolist())
         self._latencies.extend(latencies)
         second, count = int(time.monotonic()), len(labels)
         if self._per_second and self._per_second[-1][0] == second:
@@ -94,29 +101,101 @@ class StreamStatistics:
         """Rates, shares and entropies; None where there was no answer yet."""
         now = int(time.monotonic())
         recent = sum(count for second, count in self._per_second if now - _SECONDS <= second < now)
+        latencies = np.percentile(self._latencies, (50, 99)).tolist() if self._latencies else ()
+        spread = None
+        if self.answered:
+            mean = self._prediction / self._prediction.sum()
+            spread = float(-(mean * np.log(mean, out=np.zeros_like(mean), where=mean > 0)).sum())
         return {
             "answered": self.answered,
             "learned": self.learned,
             "rate": recent / _SECONDS,
-            "latency_ms": {f"p{share}": self._latency(share) for share in (50, 99)},
+            "latency_ms": dict(zip_longest(("p50", "p99"), (1000 * one for one in latencies))),
             "changed": {
                 "100": _mean(list(self._changed)[-100:]),
                 "1000": _mean(self._changed),
                 "all": self._all_changed / self.answered if self.answered else None,
             },
             "entropy": {"adapted": _mean(self._adapted), "zero_shot": _mean(self._zero_shot)},
-            "mean_prediction_entropy": self._mean_prediction_entropy(),
+            "mean_prediction_entropy": spread,
         }
-
-    def _latency(self, share: int) -> float | None:
-        return 1000 * float(np.percentile(self._latencies, share)) if self._latencies else None
-
-    def _mean_prediction_entropy(self) -> float | None:
-        if not self.answered:
-            return None
-        mean = self._prediction / self._prediction.sum()
-        return float(-(mean * np.log(mean, out=np.zeros_like(mean), where=mean > 0)).sum())
 
 
 def _mean(values: Collection[float]) -> float | None:
     return sum(values) / len(values) if values else None
+
+
+def brief_summary(stream: LiveStream) -> dict[str, Any]:
+    """A line in a list of streams."""
+    with stream.lock:
+        state = stream.state
+        return {
+            "name": stream.name,
+            "sequence": state.sequence,
+            "time": stream.time,
+            "position": state.adapter.position,
+            "frozen": stream.frozen,
+            "answered": stream.statistics.answered,
+        }
+
+
+def full_summary(stream: LiveStream, read_only: str | None) -> dict[str, Any]:
+    """Everything about a stream; counts of answers are since the service started, touches those in force."""
+    brief = brief_summary(stream)
+    with stream.lock:
+        counts = stream.statistics.summary()
+        answers = list(stream.statistics.answers)
+        touches = stream.state.touches.tolist()
+        adapter = stream.state.adapter
+        cosines = _cosines(adapter)
+        has_touches = rule_of(adapter) is not None
+    names = adapter.classifier.class_names
+    rows = zip(names, touches, answers, cosines, strict=True)
+    sources, oldest = {}, (brief["sequence"], brief["time"])
+    if (past := stream.past) is not None:
+        sources = past.journal.sources(past.number)
+        oldest = past.oldest
+    largest = sorted(sources.items(), key=lambda one: -one[1])[:_MOST_SOURCES]
+    return {
+        **brief,
+        **counts,
+        "read_only": stream.failed or read_only,
+        "classes": [
+            {"name": name, "touches": count if has_touches else None, "answers": answered, "cosine": cosine}
+            for name, count, answered, cosine in rows
+        ],
+        "sources": [{"source": source, "samples": samples} for source, samples in largest],
+        "timeline": _timeline(stream),
+        "oldest": dict(zip(("sequence", "time"), oldest, strict=True)),
+    }
+
+
+def _timeline(stream: LiveStream) -> list[dict[str, Any]]:
+    """Operations and snapshots, the newest last."""
+    history = stream.history
+    in_force = {row.sequence for row in history.in_force}
+    rows: list[dict[str, Any]] = [
+        {
+            "sequence": row.sequence,
+            "time": row.time,
+            "kind": row.kind,
+            "argument": {name: value for name, value in row.argument.items() if name != "samples"},
+            "samples": row.argument.get("samples"),
+            "in_force": row.sequence in in_force,
+        }
+        for row in stream.operations[-_MOST_ROWS:]
+    ]
+    for one in stream.past.snapshots.saved[-_MOST_ROWS:] if stream.past else ():
+        agrees = one.fingerprint == history.fingerprint(one.sequence)
+        kind: dict[str, Any] = {"kind": "snapshot", "argument": {}, "samples": None, "in_force": agrees}
+        rows.append({"sequence": one.sequence, "time": one.time, **kind})
+    return sorted(rows, key=lambda row: row["sequence"])[-_MOST_ROWS:]
+
+
+def _cosines(adapter: Adapter) -> list[float | None]:
+    """Of each class's prototype and its text, for a method that keeps anchored prototypes."""
+    prototypes = getattr(adapter, "anchored", None)
+    anchors = adapter.classifier.anchors
+    if prototypes is None or prototypes.shape != anchors.shape:
+        return [None] * len(anchors)
+    return torch.cosine_similarity(prototypes.to(anchors.dtype), anchors, dim=1).tolist()

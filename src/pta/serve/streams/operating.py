@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from pta.errors import MachineFailure, UserMistake, nearest
-from pta.serve.journal.no_journal import JournalLike
-from pta.serve.journal.rows import OperationRow
+from pta.serve.journal.rows import JournalLike, OperationRow
 from pta.serve.open_files import require_free_files
 from pta.serve.requests import Refused
 from pta.serve.streams.answering import StreamState
@@ -19,21 +18,24 @@ from pta.serve.streams.history import History
 from pta.serve.streams.live_stream import LiveStream
 from pta.serve.streams.past import Past, imported_adapter
 from pta.serve.streams.pipeline import Pipeline
-from pta.serve.streams.saving import Saving
 from pta.serve.streams.served_model import ServedModel
-from pta.serve.streams.stream_set import StreamSet
+from pta.serve.streams.stream_set import Saving, StreamSet
 
 _NOT_WRITTEN_YET = 2**62  # the sequence number of an operation that is being prepared
 _NEARLY_THERE = 256  # samples that the learning thread may catch up with
 _ROUNDS = 10
 
-Apply = Callable[[LiveStream, OperationRow], None]
 Done = dict[str, Any]
 """The stream, the operation, how many samples it concerns, and its row."""
 
 
 class Operating:
-    """One operation at a time per stream. The stream answers and learns meanwhile."""
+    """One operation on a stream, which answers and learns meanwhile; there is one at a time per stream.
+
+    Args:
+        kind: the name of the operation.
+        dry_run: whether only the samples that it concerns are counted.
+    """
 
     def __init__(
         self,
@@ -42,134 +44,150 @@ class Operating:
         streams: StreamSet,
         pipeline: Pipeline,
         saving: Saving | None,
+        stream: LiveStream,
+        kind: str,
+        dry_run: bool,
     ) -> None:
-        self._served, self._journal, self._streams = served, journal, streams
+        self._served = served
+        self._journal = journal
+        self._streams = streams
         self._pipeline, self._saving = pipeline, saving
+        self._stream = stream
+        self._kind = kind
+        self._dry_run = dry_run
 
-    def operate(self, stream: LiveStream, operation: str, dry_run: bool, argument: Mapping[str, Any]) -> Done:
-        """Do it, or with `dry_run` only count the samples it concerns."""
-        return getattr(self, f"_{operation}")(stream, dry_run, **argument)
+    def operate(self, argument: Mapping[str, Any]) -> Done:
+        """Do it, or only count."""
+        return getattr(self, f"_{self._kind}")(**argument)
 
-    def _freeze(self, stream: LiveStream, dry_run: bool) -> Done:
-        return self._write(stream, "freeze", {}, _keep_state, dry_run)
+    def _freeze(self) -> Done:
+        return self._write({})
 
-    def _thaw(self, stream: LiveStream, dry_run: bool) -> Done:
-        return self._write(stream, "thaw", {}, _keep_state, dry_run)
+    def _thaw(self) -> Done:
+        return self._write({})
 
-    def _reset(self, stream: LiveStream, dry_run: bool, classes: Sequence[str] | None = None) -> Done:
+    def _reset(self, classes: Sequence[str] | None = None) -> Done:
         names = self._served.classifier.class_names
         for name in classes or ():
             if name not in names:
-                raise Refused(422, f"no class is called {name!r}; {nearest(name, names)}")
-        argument = {} if classes is None else {"classes": [names.index(name) for name in classes]}
-        reset = argument.get("classes")
-        return self._write(stream, "reset", argument, lambda stream, row: stream.state.reset(reset), dry_run)
+                raise Refused(f"no class is called {name!r}; {nearest(name, names)}")
+        numbers = None if classes is None else [names.index(name) for name in classes]
+        argument = {} if numbers is None else {"classes": numbers}
+        return self._write(argument, lambda row: self._stream.state.reset(numbers))
 
-    def _import(self, stream: LiveStream, dry_run: bool, content: bytes) -> Done:
+    def _import(self, content: bytes) -> Done:
         """A state that does not belong here is refused before anything is written."""
+        stream, kept = self._stream, {}
         try:
             adapter = imported_adapter(content, self._served)
         except UserMistake as error:
-            raise Refused(422, str(error)) from None
+            raise Refused(str(error)) from None
+        if not self._dry_run and stream.past is not None:
+            try:
+                if self._journal.read_only is not None:
+                    raise MachineFailure(f"the journal is read-only: {self._journal.read_only}")
+                kept = stream.past.keep_import(content)
+            except (UserMistake, MachineFailure) as error:
+                raise Refused(f"nothing was changed: {error}", 503) from None
 
-        def swap(stream: LiveStream, row: OperationRow) -> None:
+        def swap(row: OperationRow) -> None:
             stream.state = StreamState(adapter, np.zeros_like(stream.state.touches), row.sequence)
 
-        kept = {} if dry_run or stream.past is None else self._keep_import(stream.past, content)
-        return self._write(stream, "import", kept, swap, dry_run)
+        return self._write(kept, swap)
 
-    def _keep_import(self, past: Past, content: bytes) -> dict[str, Any]:
-        try:
-            if self._journal.read_only is not None:
-                raise MachineFailure(f"the journal is read-only: {self._journal.read_only}")
-            return past.keep_import(content)
-        except UserMistake as error:
-            raise Refused(503, f"nothing was changed: {error}") from None
-
-    def _rewind(
-        self, stream: LiveStream, dry_run: bool, sequence: int | None = None, time: float | None = None
-    ) -> Done:
-        past = _past_of(stream, "rewind")
+    def _rewind(self, sequence: int | None = None, time: float | None = None) -> Done:
+        past = self._past
         to = past.journal.sequence_at(past.number, time or 0.0) if sequence is None else sequence
-        last = past.journal.last(past.number)[0]
+        last = past.last
         if to > last:
-            raise Refused(422, f"sequence {to} is not in the journal of {stream.name}, which ends at {last}")
+            raise Refused(f"sequence {to} is not in the journal of {self._stream.name}, which ends at {last}")
         past.require_kept(to)
-        return self._replay(past, stream, "rewind", {"to": to}, dry_run)
+        return self._replay({"to": to})
 
-    def _unlearn(self, stream: LiveStream, dry_run: bool, source: str, erase: bool = False) -> Done:
-        past = _past_of(stream, "unlearn")
+    def _unlearn(self, source: str, erase: bool = False) -> Done:
+        past, stream = self._past, self._stream
         first = past.journal.first(past.number, source)
         if first is None:
-            raise Refused(404, f"the journal of stream {stream.name} has no sample of source {source!r}")
-        is_erasing = erase and not dry_run
+            raise Refused(f"the journal of stream {stream.name} has no sample of source {source!r}", 404)
+        is_erasing = erase and not self._dry_run
         if is_erasing:
             require_free_files()
-        argument = {"source": source, "erase": erase, "first": first}
-        done = self._replay(past, stream, "unlearn", argument, dry_run)
+        done = self._replay({"source": source, "erase": erase, "first": first})
         if is_erasing:
-            self._erase(past, stream, source, first, done["sequence"])
+            assert self._saving is not None  # as there is a journal
+            self._saving.save(stream).result()  # snapshots that learned from the rows go before the rows
+            self._saving.thread.submit(past.snapshots.remove, first, done["sequence"] - 1).result()
+            self._pipeline.write(lambda: past.journal.erase(past.number, source, done["sequence"]))
         return done
 
-    def _erase(self, past: Past, stream: LiveStream, source: str, first: int, sequence: int) -> None:
-        """Remove rows from the journal, and the snapshots that learned from them."""
-        assert self._saving is not None  # as there is a journal
-        self._saving.save(stream).result()
-        self._saving.thread.submit(past.snapshots.remove, first, sequence - 1).result()
-        self._pipeline.write(lambda: past.journal.erase(past.number, source, sequence))
+    def _undo(self) -> Done:
+        if self._stream.history.undoable is None:
+            raise Refused(f"no operation on stream {self._stream.name} is in force that could be undone", 409)
+        return self._replay({})
 
-    def _undo(self, stream: LiveStream, dry_run: bool) -> Done:
-        past = _past_of(stream, "undo")
-        if stream.history.undoable is None:
-            raise Refused(409, f"no operation on stream {stream.name} is in force that could be undone")
-        return self._replay(past, stream, "undo", {}, dry_run)
-
-    def _delete(self, stream: LiveStream, dry_run: bool) -> Done:
-        done = _done(stream, "delete", stream.state.adapter.position)
-        if not dry_run:
+    def _delete(self) -> Done:
+        stream = self._stream
+        done = self._done(stream.state.adapter.position)
+        if not self._dry_run:
             require_free_files()
             self._pipeline.write(lambda: self._streams.forget(stream))
             self._pipeline.last_answers.forget(stream.number)
             self._pipeline.write(lambda: self._streams.erase(stream))
         return done
 
-    def _write(self, stream: LiveStream, kind: str, argument: Mapping[str, Any], apply: Apply, dry_run: bool) -> Done:
-        """Write the row of an operation and apply it, or only count the samples it concerns."""
-        samples = stream.state.adapter.position if kind in ("reset", "import") else 0
+    @property
+    def _past(self) -> Past:
+        if self._stream.past is None:
+            raise Refused(f"{self._kind} needs the journal, and this service was started with --no-journal", 409)
+        return self._stream.past
+
+    def _done(self, samples: int, sequence: int | None = None) -> Done:
+        return {"stream": self._stream.name, "operation": self._kind, "samples": samples, "sequence": sequence}
+
+    def _history_after(self, argument: Mapping[str, Any]) -> History:
+        """The history with this operation, which is being prepared."""
+        row = OperationRow(_NOT_WRITTEN_YET, clock.time(), self._kind, argument)
+        return History.of([*self._stream.operations, row])
+
+    def _write(self, argument: Mapping[str, Any], apply: Callable[[OperationRow], object] = lambda row: None) -> Done:
+        """Write the row of the operation and apply it to the state, or only count the samples it concerns."""
+        stream = self._stream
+        samples = stream.state.adapter.position if self._kind in ("reset", "import") else 0
         if stream.past is not None:
-            samples = stream.past.count_changed(stream.history, _history_after(stream, kind, argument))
-        done = _done(stream, kind, samples)
-        if dry_run:
-            return done
+            samples = stream.past.count_changed(stream.history, self._history_after(argument))
+        if self._dry_run:
+            return self._done(samples)
 
         def write() -> OperationRow:
             if stream.gone:
-                raise Refused(404, f"stream {stream.name} was deleted")
+                raise Refused(f"stream {stream.name} was deleted", 404)
             try:
-                row = self._journal.operate(stream.number, kind, {**argument, "samples": samples})
+                row = self._journal.operate(stream.number, self._kind, {**argument, "samples": samples})
             except MachineFailure as error:
-                raise Refused(503, f"nothing was changed: {error}") from None
+                raise Refused(f"nothing was changed: {error}", 503) from None
             stream.frozen = History.of([*stream.operations, row]).frozen
             return row
 
         def swap(row: OperationRow) -> None:
             with stream.lock:
                 stream.add_operation(row)
-                apply(stream, row)
+                apply(row)
                 stream.state.sequence = row.sequence
 
-        return {**done, "sequence": self._pipeline.write(write, swap).sequence}
+        return self._done(samples, self._pipeline.write(write, swap).sequence)
 
-    def _replay(self, past: Past, stream: LiveStream, kind: str, argument: Mapping[str, Any], dry_run: bool) -> Done:
+    def _replay(self, argument: Mapping[str, Any]) -> Done:
         """Make the state of the new history beside the stream, then swap it in."""
-        if dry_run:
-            return self._write(stream, kind, argument, _keep_state, dry_run=True)
-        after = _history_after(stream, kind, argument)
+        past = self._past
+        stream = self._stream
+        after = self._history_after(argument)
+        if self._dry_run:
+            return self._write(argument)
 
         def prepare() -> StreamState:
-            state = past.state_at(after, past.journal.last(past.number)[0])
+            state = past.state_at(after, past.last)
             for _ in range(_ROUNDS):
-                last = past.journal.last(past.number)[0]
+                last = past.last
                 if last - state.sequence <= _NEARLY_THERE:
                     break
                 past.advance(state, after, last)
@@ -177,28 +195,9 @@ class Operating:
 
         state = self._pipeline.beside.submit(prepare).result()
 
-        def swap(stream: LiveStream, row: OperationRow) -> None:
+        def swap(row: OperationRow) -> None:
             past.advance(state, stream.history, row.sequence)
             stream.state = state
             stream.since_snapshot += 1  # so that the new state is saved in time
 
-        return self._write(stream, kind, argument, swap, dry_run=False)
-
-
-def _past_of(stream: LiveStream, operation: str) -> Past:
-    if stream.past is None:
-        raise Refused(409, f"{operation} needs the journal, and this service was started with --no-journal")
-    return stream.past
-
-
-def _history_after(stream: LiveStream, kind: str, argument: Mapping[str, Any]) -> History:
-    """The history with an operation that is being prepared."""
-    return History.of([*stream.operations, OperationRow(_NOT_WRITTEN_YET, clock.time(), kind, argument)])
-
-
-def _done(stream: LiveStream, operation: str, samples: int) -> Done:
-    return {"stream": stream.name, "operation": operation, "samples": samples, "sequence": None}
-
-
-def _keep_state(stream: LiveStream, row: OperationRow) -> None:
-    """For operations that change no state."""
+        return self._write(argument, swap)

@@ -1,39 +1,159 @@
 """Past: the rows and snapshots of one stream, and the state that they give under any history."""
 
+import logging
+import platform
 import time
 from collections.abc import Iterable, Mapping
 from functools import partial
+from itertools import compress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
 
-from pta.door.files import write_atomically
-from pta.errors import StateMismatch
+from pta import __version__
+from pta.door.files import remove_temporary_files, write_atomically
+from pta.engines.gpu.processors import numba_is_installed
+from pta.errors import PtaError, StateMismatch
 from pta.methods import Adapter, from_bytes, load_adapter
-from pta.serve.journal.data_folder import digest_of, keep_private, make_private_folder, require_named
+from pta.methods.state_file import read_stream
+from pta.serve.journal.data_folder import (
+    digest_of,
+    keep_private,
+    make_private_folder,
+    require_named,
+    require_whole,
+)
 from pta.serve.journal.journal import Journal
-from pta.serve.journal.rows import ANSWER, BatchSpan, GroupRows, OperationRow
+from pta.serve.journal.rows import ANSWER, Answers, BatchSpan, GroupRows, OperationRow
 from pta.serve.requests import Refused
 from pta.serve.streams.answering import StreamState, score
 from pta.serve.streams.history import History, Span
 from pta.serve.streams.served_model import ServedModel
-from pta.serve.streams.snapshots import Snapshots
 
-_FILES = "{}.safetensors"
+_log = logging.getLogger("pta.serve")
+_UNFINISHED = ".{}.safetensors"  # before the digest of its content is known
+_KEPT = 2  # of those that lie closer than an interval, the newest
+
+
+def made_by() -> dict[str, str]:
+    """What decides the last bits of a state."""
+    return {
+        "pta": __version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "engine": "numba" if numba_is_installed() else "torch",
+        "processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+    }
+
+
+class SavedState(NamedTuple):
+    """A snapshot that is on the disk."""
+
+    sequence: int
+    time: float
+    fingerprint: str  # of the rows in force up to it
+    path: Path
+
+
+class Snapshots:
+    """The snapshots of a stream, oldest first; one thread at a time changes them."""
+
+    def __init__(self, folder: Path, served: ServedModel) -> None:
+        self._folder, self._served = folder, served
+        make_private_folder(folder)
+        remove_temporary_files(folder)
+        for part in folder.glob(_UNFINISHED.format("[0-9]*")):  # of a killed process
+            part.unlink(missing_ok=True)
+        found = (_described(path) for path in folder.glob("[0-9]*.safetensors"))
+        self.saved = sorted((one for one in found if one is not None), key=lambda one: one.sequence)
+
+    def save(self, state: StreamState, time: float, fingerprint: str, interval: int) -> None:
+        """Write a snapshot, and remove those that lie closer together than an interval of samples."""
+        part = self._folder / _UNFINISHED.format(f"{state.sequence:020}")
+        about = {"sequence": state.sequence, "time": time, "fingerprint": fingerprint, "made_by": made_by()}
+        about["touches"] = state.touches.tolist()
+        state.adapter.save(part, stream=about)
+        keep_private(part)
+        path = part.with_name(f"{state.sequence:020}-{digest_of(part.read_bytes())}.safetensors")
+        part.replace(path)
+        for one in self.saved:
+            if one.sequence == state.sequence and one.path != path:
+                one.path.unlink(missing_ok=True)
+        rest = [one for one in self.saved if one.sequence != state.sequence]
+        saved = [*rest, SavedState(state.sequence, time, fingerprint, path)]
+        kept, last = [], -interval
+        for number, one in enumerate(saved):
+            if one.sequence - last >= interval or number >= len(saved) - _KEPT:
+                kept.append(one)
+                last = one.sequence
+            else:
+                one.path.unlink(missing_ok=True)
+        self.saved = kept
+
+    def newest(self, history: History, until: int) -> StreamState | None:
+        """The state of the newest snapshot up to a row that agrees with a history and can be read."""
+        for one in reversed(self.saved):
+            if one.sequence <= until and one.fingerprint == history.fingerprint(one.sequence):
+                try:
+                    return self._read(one.path)
+                except PtaError as error:
+                    _log.warning("%s; an older snapshot is taken", error)
+        return None
+
+    def agreeing(self, history: History, after: int) -> list[SavedState]:
+        """Those after a row that agree with a history."""
+        return [s for s in self.saved if s.sequence > after and s.fingerprint == history.fingerprint(s.sequence)]
+
+    def remove(self, first: int, last: int) -> None:
+        """Remove those between two rows, both included."""
+        gone = [one for one in self.saved if first <= one.sequence <= last]
+        self.saved = [one for one in self.saved if one not in gone]
+        for one in gone:
+            one.path.unlink(missing_ok=True)
+
+    def _read(self, path: Path) -> StreamState:
+        require_whole(path)
+        adapter = load_adapter(path, self._served.classifier, model=self._served.encoder)
+        about = read_stream(path)
+        if about["made_by"] != made_by():
+            before, now = (", ".join(one.values()) for one in (about["made_by"], made_by()))
+            _log.warning("%s was learned with %s; here, with %s, answers agree up to rounding", path, before, now)
+        return StreamState(adapter, np.array(about["touches"], np.int64), about["sequence"])
+
+
+def _described(path: Path) -> SavedState | None:
+    try:
+        about = read_stream(path)
+        return SavedState(int(path.stem.partition("-")[0]), float(about["time"]), str(about["fingerprint"]), path)
+    except (PtaError, ValueError, TypeError, KeyError) as error:
+        _log.warning("%s is not used: %s", path, error)
+        return None
 
 
 class Past:
     """A state is the replay of all rows in force, group by group in order of sequence, from the newest snapshot."""
 
     def __init__(self, served: ServedModel, journal: Journal, number: int) -> None:
-        self._served, self.journal, self.number = served, journal, number
+        self._served = served
+        self.journal = journal
+        self.number = number
         self.folder = journal.path.parent / "streams" / str(number)
         self._imports = self.folder / "imports"
         for part in (self.folder.parent, self.folder, self._imports):
             make_private_folder(part)
         self.snapshots = Snapshots(self.folder / "snapshots", served)
+
+    @property
+    def last(self) -> int:
+        """The last row, be it there or erased."""
+        return self.journal.last(self.number)[0]
+
+    @property
+    def oldest(self) -> tuple[int, float]:
+        """The last row that was dropped for room, and its time."""
+        return self.journal.oldest(self.number)
 
     def state_at(self, history: History, until: int) -> StreamState:
         """The state after a row; refused where the journal no longer reaches back far enough."""
@@ -43,18 +163,18 @@ class Past:
         """The same, and how many rows were read for it."""
         state = self.snapshots.newest(history, until)
         if state is None:
-            if history.spans(0, self.journal.oldest(self.number)[0]):
+            if history.spans(0, self.oldest[0]):
                 self.require_kept(0)
             state = StreamState.fresh(self._served)
         return state, self.advance(state, history, until)
 
     def require_kept(self, sequence: int) -> None:
         """Refuse a moment before the oldest that rows can be replayed from."""
-        dropped, when = self.journal.oldest(self.number)
+        dropped, when = self.oldest
         if sequence < dropped:
             moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
             raise Refused(
-                409, f"the journal no longer reaches back so far; the oldest moment is sequence {dropped}, {moment}"
+                f"the journal no longer reaches back so far; the oldest moment is sequence {dropped}, {moment}", 409
             )
 
     def advance(self, state: StreamState, history: History, until: int) -> int:
@@ -67,24 +187,33 @@ class Past:
                 for group in self.journal.groups(self.number, first - 1, last):
                     self._learn(state, history, group)
                     read += len(group.sequences)
-            if event is not None:
-                self._apply(state, event)
+            if event is None:
+                break
+            if event.kind == "import":
+                path = self._imports / f"{event.argument['digest']}.safetensors"
+                require_named(path)
+                state.adapter = imported_adapter(path, self._served)
+                state.touches = np.zeros_like(state.touches)
+            else:
+                state.reset(event.argument["classes"])
+            state.sequence = event.sequence
         state.sequence = until
         return read
 
-    def answers_of(self, operations: list[OperationRow], batch: BatchSpan) -> NDArray[np.void]:
+    def answers_of(self, operations: list[OperationRow], batch: BatchSpan) -> Answers:
         """What the rows of a batch were answered: they are learned again from the state before them."""
         state = self.state_at(History.of(one for one in operations if one.sequence < batch.first), batch.first - 1)
         (group,) = self.journal.groups(self.number, batch.first - 1, batch.last)
         answered = state.learn(score(group.features, state.adapter.classifier, None), batch.last)
         answers = np.zeros(batch.last - batch.first + 1, ANSWER)
-        answers[group.sequences - batch.first] = answered.stored()
+        answers[group.sequences - batch.first] = answered.answers
         return answers
 
     def count_changed(self, before: History, after: History) -> int:
         """How many samples come into force or go out of force: those in force under one history and not the other."""
-        last = self.journal.last(self.number)[0]
-        ours, theirs = before.spans(0, last), after.spans(0, last)
+        last = self.last  # once, because the journal may grow
+        ours = before.spans(0, last)
+        theirs = after.spans(0, last)
         pairs = ((max(a, c), min(b, d)) for a, b in ours for c, d in theirs)
         common = [(first, last) for first, last in pairs if first <= last]
         one, other = before.unlearned, after.unlearned
@@ -92,7 +221,8 @@ class Past:
         return self._count(ours, one) + self._count(theirs, other) - 2 * self._count(common, both)
 
     def _count(self, spans: Iterable[Span], unlearned: Mapping[str, int]) -> int:
-        total, count = 0, partial(self.journal.count, self.number)
+        total = 0
+        count = partial(self.journal.count, self.number)
         for first, last in spans:
             total += count(after=first - 1, until=last)
             for source, until in unlearned.items():
@@ -101,28 +231,16 @@ class Past:
 
     def keep_import(self, content: bytes) -> dict[str, Any]:
         """Store a state that is to be imported; its argument in the journal."""
-        path = self._imports / _FILES.format(digest := digest_of(content))
+        path = self._imports / f"{(digest := digest_of(content))}.safetensors"
         write_atomically(path, content)
         keep_private(path)
         return {"digest": digest}
 
     def _learn(self, state: StreamState, history: History, group: GroupRows) -> None:
         kept = ~history.mask(group.sequences, group.sources)
-        if kept.all():
-            state.learn_again(group.features, group.touches, int(group.sequences[-1]))
-        elif kept.any():
-            touches = [touch for touch, keep in zip(group.touches, kept.tolist(), strict=True) if keep]
+        if kept.any():
+            touches = [*compress(group.touches, kept)]
             state.learn_again(group.features[kept], touches, int(group.sequences[-1]))
-
-    def _apply(self, state: StreamState, event: OperationRow) -> None:
-        if event.kind == "import":
-            path = self._imports / _FILES.format(event.argument["digest"])
-            require_named(path)
-            imported = imported_adapter(path, self._served)
-            state.adapter, state.touches = imported, np.zeros_like(state.touches)
-        else:
-            state.reset(event.argument["classes"])
-        state.sequence = event.sequence
 
 
 def imported_adapter(source: Path | bytes, served: ServedModel) -> Adapter:

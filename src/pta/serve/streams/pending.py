@@ -1,17 +1,21 @@
-"""PendingRequests: how many samples may wait, and which ids are on their way."""
+"""Requests on their way through the service: which wait, their replies, and answers that are not written yet."""
 
 import hashlib
 import secrets
 import time
+from collections import deque
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from threading import Condition
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.serve.requests import Refused, Reply, Request
-from pta.serve.streams.answering import Scored
+from pta.serve.journal.rows import ANSWER, Answers, Found, StoredAnswers
+from pta.serve.requests import USUAL_OUTPUTS, Refused, Request, Result
+from pta.serve.streams.answering import Answered, Scored
 from pta.serve.streams.live_stream import LiveStream
 
 
@@ -23,13 +27,13 @@ class PendingRequest:
     stream: LiveStream  # after the second
 
     def __init__(self, request: Request) -> None:
-        self.request, self.count = request, len(request)
+        self.request = request
         self.id = secrets.token_hex(16) if request.id is None else request.id
         self.id_hash = hashlib.blake2b(self.id.encode(), digest_size=16).digest()
         self.began = time.perf_counter()
-        self.future: Future[Reply] = Future()
+        self.future: Future[Result] = Future()
         self.future.set_running_or_notify_cancel()  # a client that goes away does not undo what is learned
-        self.same: list[Future[Reply]] = []  # of requests with the same id that came meanwhile
+        self.same: list[Future[Result]] = []  # of requests with the same id that came meanwhile
         if request.features is not None:
             self.features = request.features
         self.first: int | None = None  # sequence number of its first sample, once it is in the journal
@@ -38,10 +42,11 @@ class PendingRequest:
     @property
     def sequences(self) -> NDArray[np.int64]:
         """The sequence numbers of its samples, −1 where they are not learned."""
-        return np.full(self.count, -1) if self.first is None else np.arange(self.first, self.first + self.count)
+        count = len(self)
+        return np.full(count, -1) if self.first is None else np.arange(self.first, self.first + count)
 
     def __len__(self) -> int:
-        return self.count
+        return len(self.request)
 
 
 class PendingRequests:
@@ -52,7 +57,7 @@ class PendingRequests:
         self._in_flight: dict[tuple[str, str], PendingRequest] = {}
         self._changed = Condition()
 
-    def admit(self, request: Request) -> tuple["Future[Reply]", PendingRequest | None]:
+    def admit(self, request: Request) -> tuple["Future[Result]", PendingRequest | None]:
         """The future of a request, and what is to be done for it; nothing if its id is on its way already."""
         job = PendingRequest(request)
         key = request.stream, job.id
@@ -63,13 +68,13 @@ class PendingRequests:
                 first.same.append(job.future)
                 return job.future, None
             if self.queued + len(job) > self._most:
-                raise Refused(429, f"{self.queued} samples wait and at most {self._most} may; try again soon", 1)
+                raise Refused(f"{self.queued} samples wait and at most {self._most} may; try again soon", 429, 1)
             self.queued += len(job)
             if request.learn != "false":
                 self._in_flight[key] = job
         return job.future, job
 
-    def finish(self, job: PendingRequest, outcome: Reply | BaseException) -> None:
+    def finish(self, job: PendingRequest, outcome: Result | BaseException) -> None:
         """Give a request its reply, or what is wrong with it."""
         with self._changed:
             self.queued -= len(job)
@@ -81,7 +86,8 @@ class PendingRequests:
                 future.set_exception(outcome)
             return
         job.future.set_result(outcome)
-        again = replace(outcome, repeated=outcome.learned, top_labels=None, top_probabilities=None, logits=None)
+        stored = {name: column for name, column in outcome.outputs.items() if name in USUAL_OUTPUTS}
+        again = replace(outcome, repeated=outcome.learned, outputs=stored)
         for future in job.same:
             future.set_result(again)
 
@@ -95,5 +101,68 @@ def require_same(digest: bytes, request: Request) -> None:
     """Refuse a request whose id was given to another."""
     if digest != request.digest:
         raise Refused(
-            409, f"the id {request.id!r} was given to another request of stream {request.stream}; use a new id"
+            f"the id {request.id!r} was given to another request of stream {request.stream}; use a new id", 409
         )
+
+
+class Replies:
+    """Makes replies with the names of the classes."""
+
+    def __init__(self, class_names: Sequence[str]) -> None:
+        self._names = np.array(class_names, dtype=object)
+
+    def first(self, job: PendingRequest, answered: Answered, rows: slice) -> Result:
+        """The reply to a request that has some of the rows of a batch."""
+        request, logits = job.request, answered.logits[rows]
+        outputs = self._outputs(answered.answers[rows], job.sequences)
+        if request.top:
+            best = logits.topk(min(request.top, len(self._names)), dim=1).indices.numpy()
+            outputs["top_label"] = self._names[best]
+            outputs["top_probability"] = np.take_along_axis(answered.chances[rows], best, axis=1).astype(np.float32)
+        if request.logits:
+            outputs["logits"] = logits.float().numpy()
+        return Result(job.id, request.stream, job.first is not None, False, job.reason, outputs)
+
+    def repeated(self, job: PendingRequest, found: Found, answers: Answers) -> Result:
+        """The reply that an id was given first, as far as it is stored."""
+        return Result(job.id, job.request.stream, True, True, None, self._outputs(answers, found.sequences))
+
+    def _outputs(self, answers: Answers, sequences: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        labels = {name: self._names[answers[name]] for name in ("label", "zero_shot_label")}
+        numbers = {name: answers[name] for name in ("probability", "zero_shot_probability", "entropy")}
+        return {**labels, **numbers, "sequence": sequences}
+
+
+_NONE: Answers = np.empty(0, ANSWER)
+
+
+class LastAnswers:
+    """Threads that learn add the answers of a group, the writing thread takes them, and a repeated id finds them."""
+
+    def __init__(self) -> None:
+        self.groups: deque[tuple[int, dict[int, tuple[int, Answers]]]] = deque()
+
+    def add(self, group: int, answers: Mapping[int, tuple[int, Answers]]) -> None:
+        """For each stream of a group its first row and its answers, in order of sequence."""
+        self.groups.append((group, dict(answers)))
+
+    def oldest(self) -> StoredAnswers | None:
+        """What is to be written next."""
+        if not self.groups:
+            return None
+        group, streams = self.groups[0]
+        return StoredAnswers(group, {stream: answers for stream, (_, answers) in list(streams.items())})  # see `forget`
+
+    def find(self, stream: int, sequences: NDArray[np.int64]) -> Answers | None:
+        """The answers of the rows of a request."""
+        for _, streams in list(self.groups):
+            first, answers = streams.get(stream, (0, _NONE))
+            start = int(sequences[0]) - first
+            if 0 <= start < len(answers):
+                return answers[start : start + len(sequences)]
+        return None
+
+    def forget(self, stream: int) -> None:
+        """The stream is deleted; another thread than the writing one calls it."""
+        for _, streams in list(self.groups):
+            streams.pop(stream, None)

@@ -33,7 +33,9 @@ class _Task:
     def __init__(
         self, pictures: Sequence[bytes], is_answered: Callable[[], bool], done: Callable[[Outcome], None]
     ) -> None:
-        self.pictures, self.is_answered, self.done = pictures, is_answered, done
+        self.pictures = pictures
+        self.is_answered = is_answered
+        self.done = done
         self.begun = 0  # pictures that are decoded or being decoded
         self.under_way = 0  # of these, the ones that are not encoded yet
         self.features: dict[int, NDArray[np.float32]] = {}
@@ -89,8 +91,20 @@ class PictureEncoder:
     # -- decode -----------------------------------------------------------------------------------------------------
 
     def _decode_all(self) -> None:
-        while (turn := self._next_turn()) is not None:
-            task, number = turn
+        while True:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: (self._turns and len(self._decoded) < self._reading.batch) or self._has_ended
+                )
+                if not self._turns:
+                    return
+                task = self._turns[0]
+                number = self._turns[0].begun
+                self._turns.rotate(-1)
+                task.begun += 1
+                task.under_way += 1
+                if number == 0 or not task.has_more:  # `_begin` decides about the others
+                    self._turns.remove(task)
             with errors_told_to(partial(self._failed, task, number)):
                 if number == 0 and not self._begin(task):
                     continue
@@ -100,24 +114,9 @@ class PictureEncoder:
                     self._decoded.append((task, number, prepared))
                     self._changed.notify_all()
 
-    def _next_turn(self) -> tuple[_Task, int] | None:
-        """The next picture of the request whose turn it is; None at the end."""
-
-        def may_go_on() -> bool:
-            has_room = len(self._decoded) < self._reading.batch
-            return bool(self._turns and has_room) or (self._is_ending and not self._under_way)
-
-        with self._changed:
-            self._changed.wait_for(may_go_on)
-            if not self._turns:
-                return None
-            task, number = self._turns[0], self._turns[0].begun
-            self._turns.rotate(-1)
-            task.begun += 1
-            task.under_way += 1
-            if number == 0 or not task.has_more:  # `_begin` decides about the others
-                self._turns.remove(task)
-            return task, number
+    @property
+    def _has_ended(self) -> bool:
+        return self._is_ending and not self._under_way
 
     def _begin(self, task: _Task) -> bool:
         """Whether there is anything to do; a request of too many pixels is refused before the first is decoded."""
@@ -125,42 +124,36 @@ class PictureEncoder:
             self._end()
             return False
         if isinstance(self._encoder, ImageEncoder):
-            self._require_few_pixels(task.pictures)
+            pixels = 0
+            for number, content in enumerate(task.pictures):
+                with naming(f"image[{number}]"):
+                    pixels += _pixels_of(content, self._reading.limits)
+            if pixels > self._most_pixels:
+                most = f"--max-request-pixels is {self._most_pixels:,}"
+                raise UnreadableSample(f"the pictures of the request have {pixels:,} pixels; {most}")
         if task.has_more:
             with self._changed:
                 self._turns.append(task)
                 self._changed.notify_all()
         return True
 
-    def _require_few_pixels(self, pictures: Sequence[bytes]) -> None:
-        pixels = 0
-        for number, content in enumerate(pictures):
-            with naming(f"image[{number}]"):
-                pixels += pixels_of(content, self._reading.limits)
-        if pixels > self._most_pixels:
-            raise UnreadableSample(
-                f"the pictures of the request have {pixels:,} pixels; --max-request-pixels is {self._most_pixels:,}"
-            )
-
     # -- encode -----------------------------------------------------------------------------------------------------
 
     def _encode_all(self, threads: int) -> None:
         use_threads(threads)
-        while batch := self._next_batch():
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._decoded or self._has_ended)
+                batch = [self._decoded.popleft() for _ in range(min(len(self._decoded), self._reading.batch))]
+                self._changed.notify_all()
+            if not batch:
+                return
             with errors_told_to(partial(self._all_failed, batch)):
                 self._encode(batch)
 
     def _all_failed(self, batch: Sequence[tuple[_Task, int, Any]], error: Exception) -> None:
         for task, number, _ in batch:
             self._failed(task, number, error)
-
-    def _next_batch(self) -> list[tuple[_Task, int, Any]]:
-        """What is decoded, up to a batch; nothing at the end."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._decoded or (self._is_ending and not self._under_way))
-            batch = [self._decoded.popleft() for _ in range(min(len(self._decoded), self._reading.batch))]
-            self._changed.notify_all()
-        return batch
 
     def _encode(self, batch: Sequence[tuple[_Task, int, Any]]) -> None:
         raw, errors = self._decoding.finish([prepared for _, _, prepared in batch])
@@ -206,7 +199,7 @@ class PictureEncoder:
 _ANIMATION_IN_PNG = b"\0\0\0\x08acTL"  # a chunk in front of the pixels
 
 
-def pixels_of(content: bytes, limits: Limits) -> int:
+def _pixels_of(content: bytes, limits: Limits) -> int:
     """How many pixels a picture counts as; an animation and a format that is not read are refused."""
     image, pixels = open_counted(content, limits)
     if getattr(image, "is_animated", False) or _ANIMATION_IN_PNG in content[: max(0, content.find(b"IDAT"))]:

@@ -14,18 +14,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pta.errors import MachineFailure, PtaError, UserMistake
-from pta.serve.journal.no_journal import JournalLike
-from pta.serve.journal.rows import Committed, Found, NewRequest
+from pta.errors import MachineFailure, UserMistake
+from pta.serve.journal.rows import Answers, Committed, Found, JournalLike, NewRequest
 from pta.serve.requests import Refused
 from pta.serve.streams.answering import Answered, Scored, answer, rounded, score, warm_up
 from pta.serve.streams.live_stream import LiveStream
-from pta.serve.streams.pending import PendingRequest, PendingRequests, require_same
+from pta.serve.streams.pending import LastAnswers, PendingRequest, PendingRequests, Replies, require_same
 from pta.serve.streams.picture_encoder import PictureEncoder
-from pta.serve.streams.replies import LastAnswers, Replies
 from pta.serve.streams.served_model import ServedModel, ServiceSettings, rule_of
 from pta.serve.streams.stage import Stage, errors_told_to, one_thread
-from pta.serve.streams.stream_set import StreamSet
+from pta.serve.streams.stream_set import Saving, StreamSet
 
 T = TypeVar("T")
 _log = logging.getLogger("pta.serve")
@@ -69,13 +67,16 @@ class Pipeline:
         journal: JournalLike,
         pending: PendingRequests,
         streams: StreamSet,
-        after_group: Callable[[LiveStream], None],
+        saving: Callable[[], Saving | None],
     ) -> None:
-        self._journal, self._pending, self._quota = journal, pending, settings.quota
-        self._streams, self._after_group = streams, after_group
+        self._journal = journal
+        self._pending = pending
+        self._quota = settings.quota
+        self._streams, self._saving = streams, saving
         adapter = served.fresh()
         warm_up(adapter)
-        self._classifier, self._rule = adapter.classifier, rule_of(adapter)
+        self._classifier = adapter.classifier
+        self._rule = rule_of(adapter)
         self._replies = Replies(served.classifier.class_names)
         self._pictures: PictureEncoder | None = None
         if served.encoder is not None:
@@ -93,7 +94,8 @@ class Pipeline:
         if isinstance(item, Change) or item.request.pictures is None or self._pictures is None:
             self._hand_to_scoring([item])
         else:
-            known, done = partial(self._is_answered, item), partial(self._encoded, item)
+            known = partial(self._is_answered, item)
+            done = partial(self._encoded, item)
             self._pictures.put(item.request.pictures, known, done)
 
     def write(self, work: Callable[[], T], apply: Callable[[T], object] = lambda written: None) -> T:
@@ -111,7 +113,7 @@ class Pipeline:
             stage.close()
         self.beside.shutdown()
         with suppress(MachineFailure):  # they are computed again when somebody asks
-            while self.last_answers:
+            while self.last_answers.groups:
                 self._commit([])
 
     def _hand_to(self, work: Callable[[Sequence[Any]], None], *, own_thread: bool) -> Callable[[Sequence[Any]], None]:
@@ -137,14 +139,18 @@ class Pipeline:
     def _encoded(self, job: PendingRequest, outcome: NDArray[np.float32] | Exception) -> None:
         """The pictures of a request are features now, or one of them cannot be."""
         if isinstance(outcome, Exception):
-            self._pending.finish(job, Refused(422, str(outcome)) if isinstance(outcome, UserMistake) else outcome)
+            self._pending.finish(job, Refused(str(outcome)) if isinstance(outcome, UserMistake) else outcome)
         else:
             job.features = outcome
             self._hand_to_scoring([job])
 
     def _score(self, items: Sequence[PendingRequest | Change]) -> None:
         """Score all jobs in one batch; operations keep their place among them."""
-        rest = [item for item in items if not isinstance(item, PendingRequest) or self._is_to_be_scored(item)]
+        rest = [
+            item  # whether pictures are answered was asked before
+            for item in items
+            if isinstance(item, Change) or item.request.pictures is not None or not self._is_answered(item)
+        ]
         jobs = [item for item in rest if isinstance(item, PendingRequest)]
         if jobs:
             features = np.concatenate([job.features for job in jobs])
@@ -153,30 +159,25 @@ class Pipeline:
                 job.scored = scored.of(rows)
         self._hand_to_writing(rest)
 
-    def _is_to_be_scored(self, job: PendingRequest) -> bool:
-        return job.request.pictures is not None or not self._is_answered(job)  # pictures were asked for before
-
     def _is_answered(self, job: PendingRequest) -> bool:
         """Whether a request with this id was learned before; it is then answered as it was."""
-        request, stream = job.request, self._streams.get(job.request.stream)
+        request = job.request
+        stream = self._streams.by_name.get(job.request.stream)
         if request.id is None or request.learn == "false" or stream is None:
             return False
         found = self._journal.find(stream.number, job.id_hash)
         if found is None:
             return False
-        try:
+        with errors_told_to(partial(self._pending.finish, job)):
             require_same(found.digest, request)
-        except Refused as refused:
-            self._pending.finish(job, refused)
-            return True
-        answers = self._answers(stream, found)
-        if answers is not None:
-            self._pending.finish(job, self._replies.repeated(job, found, answers))
-        else:
-            self.beside.submit(self._recall, job, stream)
+            answers = self._answers(stream, found)
+            if answers is not None:
+                self._pending.finish(job, self._replies.repeated(job, found, answers))
+            else:
+                self.beside.submit(self._recall, job, stream)
         return True
 
-    def _answers(self, stream: LiveStream, found: Found) -> NDArray[np.void] | None:
+    def _answers(self, stream: LiveStream, found: Found) -> Answers | None:
         return self.last_answers.find(stream.number, found.sequences) if found.answers is None else found.answers
 
     def _recall(self, job: PendingRequest, stream: LiveStream) -> None:
@@ -185,7 +186,7 @@ class Pipeline:
         with errors_told_to(partial(self._pending.finish, job)):
             found = self._journal.find(stream.number, job.id_hash)
             if found is None:
-                raise Refused(409, "the sample was erased while it was looked for; send it again to learn it")
+                raise Refused("the sample was erased while it was looked for; send it again to learn it", 409)
             answers = self._answers(stream, found)  # another request may have had the same batch
             if answers is None:
                 batch = stream.past.journal.batch_of(stream.number, int(found.sequences[0]))
@@ -212,17 +213,16 @@ class Pipeline:
     def _write_group(self, jobs: list[PendingRequest]) -> None:
         going_on = []
         for job in jobs:
-            try:
+            with errors_told_to(partial(self._pending.finish, job)):
                 self._decide(job)
                 going_on.append(job)
-            except PtaError as error:
-                self._pending.finish(job, error)
         learning = [job for job in going_on if job.request.learn != "false" and job.reason is None]
         group = CommittedGroup(going_on)
         if learning:
             try:
                 committed = self._commit(learning)
-                group.number, group.time = committed.group, committed.time
+                group.number = committed.group
+                group.time = committed.time
                 for job, first in zip(learning, committed.firsts, strict=True):
                     job.first = first
             except MachineFailure as error:
@@ -230,7 +230,7 @@ class Pipeline:
                     job.reason = str(error)
                     if job.request.learn == "true":
                         group.jobs.remove(job)
-                        self._pending.finish(job, Refused(503, f"nothing was learned: {error}"))
+                        self._pending.finish(job, Refused(f"nothing was learned: {error}", 503))
         if group.jobs:
             self._hand_to_learning([group])
 
@@ -242,7 +242,8 @@ class Pipeline:
             for job, asked, scored in ((job, job.request, job.scored) for job in learning)
         ]
         committed = self._journal.commit(requests, answers)
-        self.last_answers.written(answers)
+        if answers is not None:
+            self.last_answers.groups.popleft()
         return committed
 
     def _decide(self, job: PendingRequest) -> None:
@@ -253,11 +254,11 @@ class Pipeline:
             return
         broken = stream.failed or self._journal.read_only
         if stream.frozen:
-            refused = Refused(409, f"stream {stream.name} is frozen; thaw it, or send learn=try")
+            refused = Refused(f"stream {stream.name} is frozen; thaw it, or send learn=try", 409)
         elif broken:
-            refused = Refused(503, f"nothing is learned until the service is started again: {broken}")
+            refused = Refused(f"nothing is learned until the service is started again: {broken}", 503)
         elif self._quota is not None and not stream.within_quota(len(job), self._quota):
-            refused = Refused(429, f"stream {stream.name} may learn {self._quota} samples per minute", 60)
+            refused = Refused(f"stream {stream.name} may learn {self._quota} samples per minute", 429, 60)
         else:
             return
         if request.learn == "true":
@@ -290,9 +291,9 @@ class Pipeline:
                 with errors_told_to(partial(self._fail, some)), stream.lock:
                     answered = self._answer(stream, some, learn)
                     if learn:
-                        stored[stream.number] = int(some[0].sequences[0]), answered.stored()
+                        stored[stream.number] = int(some[0].sequences[0]), answered.answers
                         stream.time = group.time
-                        stream.since_snapshot += len(answered.labels)
+                        stream.since_snapshot += len(answered.answers)
                     now = time.perf_counter()
                     stream.statistics.add(answered, learn, [now - job.began for job in some])
                     stream.version += 1
@@ -301,8 +302,9 @@ class Pipeline:
             self.last_answers.add(group.number, stored)
         for job, reply in replies:
             self._pending.finish(job, reply)
-        for stream in streams:
-            self._after_group(stream)
+        if (saving := self._saving()) is not None:
+            for stream in streams:
+                saving.save_if_due(stream)
 
     def _answer(self, stream: LiveStream, jobs: list[PendingRequest], learn: bool) -> Answered:
         scored = Scored.joined([job.scored for job in jobs])

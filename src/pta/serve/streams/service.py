@@ -1,6 +1,7 @@
 """Service: named streams that share an encoder and a classifier; the state of each is the replay of its journal."""
 
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,18 +12,16 @@ from pta.errors import StateMismatch, UserMistake
 from pta.methods.state_file import ANCHORS
 from pta.serve.journal.data_folder import keep_private
 from pta.serve.journal.journal import Journal
-from pta.serve.journal.no_journal import JournalLike, NoJournal
-from pta.serve.requests import Refused, Reply, Request
-from pta.serve.streams.live_stream import LiveStream
+from pta.serve.journal.rows import JournalLike, NoJournal
+from pta.serve.requests import Refused, Request, Result
+from pta.serve.streams.live_stream import brief_summary, full_summary
 from pta.serve.streams.operating import Operating
 from pta.serve.streams.past import imported_adapter
 from pta.serve.streams.pending import PendingRequests
 from pta.serve.streams.pipeline import Pipeline
-from pta.serve.streams.saving import Saving
 from pta.serve.streams.served_model import ServedModel, ServiceSettings, Shape
 from pta.serve.streams.stage import one_thread
-from pta.serve.streams.stream_set import StreamSet
-from pta.serve.streams.summary import brief_summary, full_summary
+from pta.serve.streams.stream_set import Saving, StreamSet
 
 _ROUNDING = 1e-4  # of a unit vector: float32 text towers differ by some 1e-6 between processors
 
@@ -32,7 +31,8 @@ class Service:
 
     def __init__(self, served: ServedModel, durable: Journal | None, settings: ServiceSettings) -> None:
         journal: JournalLike = NoJournal() if durable is None else durable
-        names, encoder = served.classifier.class_names, served.encoder
+        names = served.classifier.class_names
+        encoder = served.encoder
         fixed = settings.name, served.method, encoder is not None, settings.batch, journal.is_durable
         self.shape = Shape(served.classifier.dim, names, *fixed)
         self._journal, self._draining = journal, False
@@ -40,11 +40,10 @@ class Service:
         with one_thread("recover") as alone:  # a replay has the bits of what was learned on one thread
             self._streams = alone.submit(StreamSet, served, journal, durable, settings.auto_create).result()
         self._saving: Saving | None = None
-        self._pipeline = Pipeline(served, settings, journal, self._pending, self._streams, self._save_if_due)
+        self._pipeline = Pipeline(served, settings, journal, self._pending, self._streams, lambda: self._saving)
         if durable is not None:
             self._saving = Saving(settings, durable, self._streams, self._pipeline.write)
-            self._saving.save_replayed()
-        self._operating = Operating(served, journal, self._streams, self._pipeline, self._saving)
+        self._operating = partial(Operating, served, journal, self._streams, self._pipeline, self._saving)
 
     @classmethod
     def open(cls, served: ServedModel, folder: Path | None, settings: ServiceSettings | None = None) -> "Service":
@@ -62,7 +61,7 @@ class Service:
 
     # -- samples ----------------------------------------------------------------------------------------------------
 
-    def submit(self, request: Request) -> "Future[Reply]":
+    def submit(self, request: Request) -> "Future[Result]":
         """Queue a request; never blocks. The future gives the reply or raises what is wrong (`Refused`)."""
         self._require_running()
         self._streams.require_usable(request.stream)
@@ -115,7 +114,7 @@ class Service:
         stream = self._streams.require(name)
         with stream.changing:
             self._require_running()
-            return self._operating.operate(stream, operation, dry_run, argument)
+            return self._operating(stream, operation, dry_run).operate(argument)
 
     def export(self, name: str) -> bytes:
         """The state as a file that `pta.load_adapter` and `--state` read."""
@@ -152,11 +151,7 @@ class Service:
 
     def _require_running(self) -> None:
         if self._draining:
-            raise Refused(503, "the service is shutting down; try again soon", 1)
-
-    def _save_if_due(self, stream: LiveStream) -> None:
-        if self._saving is not None:
-            self._saving.save_if_due(stream)
+            raise Refused("the service is shutting down; try again soon", 503, 1)
 
 
 def _require_same_classifier(served: ServedModel, path: Path) -> None:
@@ -166,21 +161,16 @@ def _require_same_classifier(served: ServedModel, path: Path) -> None:
             imported_adapter(path, served)
             saved = load_tensors(path, "state", only=[ANCHORS])[0][ANCHORS]
             if saved.dtype != torch.float16:  # as older versions wrote them; in full they are written below
-                _require_close_anchors(served, saved)
+                anchors = served.classifier.anchors.cpu().double()
+                precision = torch.float32 if served.encoder is None else served.encoder.dtype
+                rounding = max(_ROUNDING, 8 * torch.finfo(precision).eps)
+                if (distance := float((anchors - saved.double()).norm(dim=1).max())) > rounding:
+                    raise StateMismatch(
+                        f"its anchors differ by up to {distance:.1e} of their length, and rounding by at most "
+                        f"{rounding:.1e}; use the same model, templates and features, or another data folder"
+                    )
                 return
         except UserMistake as error:
             raise type(error)(f"the data folder {path.parent} belongs to another service: {error}") from None
     served.fresh().save(path)
     keep_private(path)
-
-
-def _require_close_anchors(served: ServedModel, saved: torch.Tensor) -> None:
-    """Refuse anchors that differ by more than rounding."""
-    anchors = served.classifier.anchors.cpu().double()
-    precision = torch.float32 if served.encoder is None else served.encoder.dtype
-    rounding = max(_ROUNDING, 8 * torch.finfo(precision).eps)
-    if (distance := float((anchors - saved.double()).norm(dim=1).max())) > rounding:
-        raise StateMismatch(
-            f"its anchors differ by up to {distance:.1e} of their length, and rounding by at most {rounding:.1e}; "
-            "use the same model, templates and features, or another data folder"
-        )

@@ -78,7 +78,8 @@ class Stage:
 
     def _take(self) -> tuple[list[Any], bool]:
         """What waits, up to a group of samples, and whether there will be more."""
-        item, self._held = self._queue.get() if self._held is None else self._held, None
+        item = self._queue.get() if self._held is None else self._held
+        self._held = None
         items: list[Any] = []
         count = 0
         while item is not None:
