@@ -14,7 +14,7 @@ from pta.cli import options
 from pta.cli.messages import say, writing_stdout
 from pta.cli.output import STDOUT
 from pta.data.sample_set import SampleReference
-from pta.door.locks import sole_writers
+from pta.door.claims import sole_writers
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
 from pta.methods import adapter_class
 from pta.methods.state_file import require_saved_for

@@ -16,8 +16,8 @@ from pta.cli.fitting_table import print_table, right
 from pta.cli.messages import say
 from pta.cli.output import plain, print_lines, require_place, write_json
 from pta.data.features import load_features
+from pta.door.claims import sole_writer
 from pta.door.files import save_tensors, write_atomically
-from pta.door.locks import sole_writer
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.methods import Adapter, load_adapter
 from pta.methods.classes import (
