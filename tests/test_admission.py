@@ -6,7 +6,7 @@ from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pta.core.host_readable import is_host_readable
+from pta.core.plain import is_host_readable
 from pta.engines.caches import admission as admissions
 from pta.engines.caches.admission import EMPTY, admit, admit_nothing, rows_worth_picking
 

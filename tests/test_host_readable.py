@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streams import clip_like_stream, cuts, streams, with_views
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pta.core.host_readable import is_host_readable
+from pta.core.plain import is_host_readable
 from pta.methods import adapter_class, create_adapter
 
 METHODS = ["adapt", "bca", "boostadapter", "dota", "dpe", "freetta", "gs-bias", "oga", "point-cache", "tda", "wpta"]

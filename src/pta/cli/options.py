@@ -13,9 +13,9 @@ import typer
 
 from pta.cli.before_loading import ClassTexts, NamedModel, read_classes
 from pta.cli.method_choice import parameters_of
+from pta.core.limits import USUAL_LIMITS, Limits
 from pta.data.features import FeatureFile, is_feature_folder, load_features
 from pta.door.images.batch_decoder import DECODE_MEMORY
-from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import InvalidParameter, MissingPackage, UnreadableFile, how_to_install
 from pta.measure.stream import KINDS
 from pta.models import DEFAULT_MODEL, find_device
@@ -122,7 +122,7 @@ def require_folder(option: str, folder: Path | None) -> None:
         raise InvalidParameter(f"{option} {folder}: no such folder")
 
 
-# -- groups of options: a command that takes one has all of its options (`pta.cli.commands.expanded`) ------------------
+# -- groups of options: a command that takes one has all of its options (`pta.cli.expanded`) ------------------
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from pta.cli.messages import say, warn, writing_stdout
 from pta.cli.method_choice import parameters_of
 from pta.cli.output import require_folder_place
 from pta.cli.quantities import parse_duration, parse_size
+from pta.core.limits import USUAL_LIMITS, Limits
 from pta.data.features import load_features
-from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import InvalidParameter, MissingPackage, how_to_install
 from pta.models import DEFAULT_MODEL
 from pta.serve.http.security import HttpSettings, LogFormat, new_token, own_token, read_token

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pta.core.memory import available_memory
+from pta.core.limits import available_memory
 from pta.errors import PtaError, first_line
 
 _INTEGERS = {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -90,3 +90,8 @@ def _is_in_memory(tensor: Tensor) -> bool:
         return tensor.data_ptr() != 0 or tensor.numel() == 0
     except RuntimeError:
         return False
+
+
+def is_host_readable(*tensors: Tensor) -> bool:
+    """Whether reading the tensors' values is free: the host waits for no device and no recording is broken."""
+    return all(tensor.is_cpu and type(tensor) is Tensor for tensor in tensors)

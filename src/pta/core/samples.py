@@ -7,8 +7,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from pta.core.host_readable import is_host_readable
-from pta.core.plain import FLOATS, plain_tensor
+from pta.core.plain import FLOATS, is_host_readable, plain_tensor
 from pta.errors import InvalidSamples, nearest, shown
 
 _ROWS_AT_ONCE = 4096  # bounds memory, changes no result

@@ -23,8 +23,7 @@ from safetensors import safe_open
 from safetensors.torch import load, save
 from torch import Tensor
 
-from pta.core.memory import require_memory
-from pta.door.limits import USUAL_LIMITS
+from pta.core.limits import USUAL_LIMITS, require_memory
 from pta.door.plain_files import sync_folder
 from pta.errors import PtaError, UnreadableFile, UnreadableSample, explaining, family, first_line, reason, shown
 

@@ -40,8 +40,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from pta.core.host_readable import is_host_readable
 from pta.core.parameters import choice, count, number
+from pta.core.plain import is_host_readable
 from pta.core.samples import Samples
 from pta.engines.caches.admission import EMPTY, rows_worth_picking
 from pta.engines.prompts.residuals import Directions, alignment_gradients, stepped

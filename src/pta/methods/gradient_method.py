@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from pta.core.host_readable import is_host_readable
+from pta.core.plain import is_host_readable
 from pta.core.samples import Samples
 from pta.errors import InvalidSamples
 from pta.methods.adapter import Adapter

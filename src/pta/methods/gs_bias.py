@@ -32,8 +32,8 @@ PTA on top of it (`combined`) learns from the plain image.
 import torch
 from torch import Tensor
 
-from pta.core.host_readable import is_host_readable
 from pta.core.parameters import count, number
+from pta.core.plain import is_host_readable
 from pta.core.samples import Samples
 from pta.engines.prompts.patch_choice import highest_scores
 from pta.engines.prompts.view_entropy import entropy_by_bias, most_confident, number_kept, rows_of_each

@@ -6,7 +6,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from pta.core.host_readable import is_host_readable
+from pta.core.plain import is_host_readable
 from pta.core.samples import Samples
 from pta.methods.state import Owner
 

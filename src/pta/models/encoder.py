@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pta.core.limits import USUAL_LIMITS, Limits
 from pta.core.modality import Modality
 from pta.core.towers import ImageTower, Model, PromptTower
 from pta.door.files import read_sample, require_short
-from pta.door.limits import USUAL_LIMITS, Limits
 from pta.door.refused_places import require_place_with_samples
 from pta.errors import InvalidParameter, InvalidSamples, UnavailableModel, UnreadableSample
 from pta.models.clip.prompts import CausalPrompts, PromptTokens, tokenize_prompts

@@ -8,10 +8,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from pta.core.limits import USUAL_LIMITS, Limits
 from pta.core.modality import IMAGES
 from pta.door.images import Preprocessing, as_picture, open_image
 from pta.door.images.reading import made_in_room
-from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import InvalidSamples, naming
 from pta.models.encoder import Encoder, Prepare, Raw, ViewMaker, content_of
 

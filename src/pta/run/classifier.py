@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, get_args, overload
 import torch
 from torch import Tensor
 
+from pta.core.limits import USUAL_LIMITS, Limits
 from pta.core.parameters import require_choice, require_count, require_number, require_switch, require_texts
 from pta.core.plain import plain_list
 from pta.core.samples import Samples
 from pta.data.prompts import build_classifier, default_cache, load_templates
 from pta.door.files import as_path
-from pta.door.limits import USUAL_LIMITS, Limits
 from pta.engines.zero_shot import entropy_of
 from pta.errors import InvalidParameter, nearest, shown
 from pta.methods import Adapter, create_adapter, load_adapter

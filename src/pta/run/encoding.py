@@ -13,8 +13,8 @@ from torch import Tensor
 
 from pta.core.samples import SMALLEST_NORM, Samples
 from pta.data.sample_set import SampleReference
+from pta.door.images.bare import BaselineJpeg
 from pta.door.images.batch_decoder import Prepared as Picture
-from pta.door.images.jpeg import BaselineJpeg
 from pta.errors import InvalidSamples, PtaError, UnreadableSample, naming
 from pta.models import Encoder, ImageEncoder
 from pta.models.encoder import Prepare, Raw, by_shape

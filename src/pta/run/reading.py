@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from pta.core.limits import USUAL_LIMITS, Limits
 from pta.core.modality import IMAGES, Modality
 from pta.core.parameters import require_choice, require_count, require_seed
 from pta.data.generated import GeneratedPictures
 from pta.data.views import MODES, MOST_VIEWS, Mode, make_views
 from pta.door.images import Preprocessing
+from pta.door.images.bare import BaselineJpeg
 from pta.door.images.batch_decoder import DECODE_MEMORY, BatchDecoder, PrepareFile
 from pta.door.images.batch_decoder import Prepared as Picture
 from pta.door.images.decoders import available_decoder
 from pta.door.images.device import resize_ragged
-from pta.door.images.jpeg import BaselineJpeg
-from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import InvalidParameter, PtaError, naming, shown
 from pta.models import Encoder, ImageEncoder
 from pta.models.encoder import Prepare, Raw, content_of

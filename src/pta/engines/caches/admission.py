@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pta.core.host_readable import is_host_readable
+from pta.core.plain import is_host_readable
 
 EMPTY = torch.finfo(torch.float64).max  # the score of an empty slot: worse than any, and a number that can be saved
 

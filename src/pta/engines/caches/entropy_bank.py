@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pta.core.host_readable import is_host_readable
 from pta.core.parameters import Order
+from pta.core.plain import is_host_readable
 from pta.engines.gaussian.gaussians import add_moments
 from pta.engines.zero_shot import ZeroShot
 

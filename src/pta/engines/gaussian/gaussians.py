@@ -16,7 +16,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from pta.core.host_readable import is_host_readable
+from pta.core.plain import is_host_readable
 
 _ROUNDING_OF_MOMENTS = 1e-8  # per item; millions of updates in float64 stay below
 _SQUARINGS = 26  # largest eigenvalues that differ by less than 2⁻²⁶ of them count as one

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.host_readable import is_host_readable
+from pta.core.plain import is_host_readable
 
 _NUMBERS_AT_ONCE = 2**18  # B×P×C; what the processor's cache holds
 _DEVIATIONS = 4.0  # a sum of d products of unit rows has an error of about √d/√3 roundings; this is 7 times as much

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.host_readable import is_host_readable
-from pta.core.plain import plain_tensor
+from pta.core.plain import is_host_readable, plain_tensor
 from pta.core.samples import Samples
 from pta.engines.gpu.processors import numba_is_installed
 from pta.engines.pta.rule import Prototypes, Rule
@@ -88,7 +87,7 @@ class CompiledStep:
         if last is not None and all(map(is_, last._tensors, tensors)):
             return last
         same_precision = prototypes.knowledge.dtype == classifier.anchors.dtype
-        in_order = classifier.anchors.is_contiguous() and all(map(is_host_readable, tensors))
+        in_order = classifier.anchors.is_contiguous() and is_host_readable(*tensors)
         return cls(classifier, prototypes, seen, rule) if same_precision and in_order and numba_is_installed() else None
 
     def __call__(self, samples: object) -> Tensor | None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.host_readable import is_host_readable
+from pta.core.plain import is_host_readable
 from pta.engines.gpu import processors
 from pta.engines.whitened.within_class import SHORTEST, inverse_by_products
 
