@@ -20,8 +20,8 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
-from pta.cli.before_loading import read_classes
 from pta.cli.messages import say
+from pta.cli.options import read_classes
 from pta.cli.output import _Description, plain
 from pta.data.open import open_samples
 from pta.data.prompts import build_classifier, load_descriptions, load_templates

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import typer
 
-from pta.cli.before_loading import ClassTexts
 from pta.cli.messages import detail, say, warn
+from pta.cli.options import ClassTexts
 from pta.cli.output import progress
 from pta.cli.predict_options import PredictOptions, Start, find_start
 from pta.data.open import open_places

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from pta.cli import options
-from pta.cli.before_loading import ClassTexts, NamedModel, read_classes
 from pta.cli.messages import say, warn, writing_stdout
-from pta.cli.method_choice import parameters_of
+from pta.cli.options import ClassTexts, NamedModel, parameters_of, read_classes
 from pta.cli.output import require_folder_place
 from pta.cli.quantities import parse_duration, parse_size
 from pta.core.limits import USUAL_LIMITS, Limits
