@@ -11,8 +11,8 @@ from pta.data.fashion import load_fashion_test
 from pta.data.prompts import build_classifier
 from pta.models import EmbeddedEncoder
 from pta.run.gpu import program, recording
+from pta.run.gpu.encoder_program import Uploads
 from pta.run.gpu.recording import Recording
-from pta.run.gpu.transfers import Uploads
 
 if torch.cuda.is_available():
     pytest.skip("has a GPU", allow_module_level=True)

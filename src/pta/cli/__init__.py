@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from pta import __version__
-from pta.cli.messages import ReaderLeft, detail, keep_log, say, show_from, talking, warn, writing_stdout
+from pta.cli.messages import ReaderLeft, detail, keep_log, say, show_from, talking, warn, write_stdout
 from pta.errors import MachineFailure, PtaError, UserMistake, family, reason
 
 COMMANDS = {
@@ -205,8 +205,7 @@ def _run() -> None:
         try:
             code = app(standalone_mode=False)
         finally:
-            with writing_stdout():
-                pass
+            write_stdout()
     except ReaderLeft:
         sys.exit(0)
     except (KeyboardInterrupt, typer.Abort):

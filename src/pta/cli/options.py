@@ -118,9 +118,10 @@ class NamedModel:
     def encoder(self) -> Encoder:
         """The model, loaded; suggests half precision on a GPU."""
         encoder = load_encoder(self.name, device=self.device, dtype=self.dtype)
-        on = f"{encoder.device}, {self.dtype}, {encoder.dim} dimensions"
+        device = encoder.device
+        on = f"{device}, {self.dtype}, {encoder.dim} dimensions"
         detail(f"model {self.name}: {encoder.architecture}, {on}, fingerprint {encoder.fingerprint[:12]}")
-        if encoder.device.type == "cuda" and encoder.dtype == torch.float32:
+        if device.type == "cuda" and encoder.dtype == torch.float32:
             say("--dtype float16 is several times as fast on a GPU; features differ in the fourth digit")
         return encoder
 
@@ -243,7 +244,7 @@ class MethodOptions:
     prior: Prior = None
     calibration: Calibration = None
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The name of the method."""
         return self.method or "pta"
@@ -333,10 +334,11 @@ def read_classes(given: str | None) -> list[str]:
             "--classes is required: a file with one name per line, or a list, e.g. --classes cat,dog,bird"
         )
     place = Path(given)
-    if exists(place) and place.is_dir():
+    is_there = exists(place)
+    if is_there and place.is_dir():
         listed = f"ls {shlex.quote(given)} > classes.txt"
         raise UnreadableFile(f"--classes {given} is a folder; it takes a file with one name per line: {listed}")
-    if exists(place):
+    if is_there:
         lines = read_text(place, "class name", _LARGEST).splitlines()
         _require_bare_names(given, lines)
         names = [line for line in lines if not _is_comment(line)]

@@ -36,7 +36,8 @@ def predict(given: PredictOptions) -> None:
         )
     names, modality = given.texts.names(), named.modality
     given.state.require_usable(given.rows, frames=given.frames)
-    require_decoder(reading.decode, modality, find_device(given.model.device))
+    if reading.decode == "gpu":
+        require_decoder(reading.decode, modality, find_device(given.model.device))
     source, total = open_places(given.images, modality, frames=given.frames, limits=reading.limits)
     texts = given.texts.of(names, modality.prompts)
     top = min(given.rows.top, len(names))
@@ -109,8 +110,7 @@ def _predict(
                     stream.add(part)
                     for failure in part.failures:
                         warn(f"skipped: {failure}")
-                    tally.add(part)
-                    bar.update(task, completed=start.progress.taken, description=tally.sentence())
+                    bar.update(task, completed=start.progress.taken, description=tally.add(part))
             is_refused = total is None and not start.progress.taken
         finally:
             number = interrupted()

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from pta.cli import options
-from pta.cli.messages import say, warn, writing_stdout
+from pta.cli.messages import say, warn, write_stdout
 from pta.cli.options import ClassTexts, NamedModel, parameters_of, read_classes
 from pta.cli.output import require_folder_place
 from pta.cli.quantities import parse_duration, parse_size
@@ -191,5 +191,4 @@ def _announce(shape: Shape, address: str, entrance: str) -> None:
     if not shape.durable:
         warn("--no-journal: nothing is durable; what is learned ends with this process")
     say(f"{shape.method} for {shape.classes:,} classes on {address}")
-    with writing_stdout():
-        print(entrance)
+    write_stdout(lambda: print(entrance))

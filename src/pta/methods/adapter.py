@@ -25,7 +25,7 @@ from pta.errors import InvalidParameter, InvalidSamples, StateMismatch
 from pta.methods.declaration import TOWERS, Declaration, Origin, refuse_lack, require_model
 from pta.methods.recording import Refreshes
 from pta.methods.stages import Stages
-from pta.methods.state import Bound, Initial, Piece, Pieces, Snapshot, class_numbers, device_named, full, usual_bound
+from pta.methods.state import Bound, Initial, Pieces, Snapshot, class_numbers, device_named, full
 from pta.methods.state_file import pack_state
 
 
@@ -52,7 +52,8 @@ class Adapter(Declaration, ABC):
         known = self.complete(parameters, Origin(classifier, model)) if checked is None else checked
         self.classifier, self.parameters = classifier, dict(known)
         needs = self.needs_with(known)
-        self.inputs, self.model = needs - TOWERS, require_model(self.name, needs, classifier, model)
+        self.inputs = needs - TOWERS
+        self.model = require_model(self.name, needs, classifier, model) if needs & TOWERS else None
         for name, value in known.items():
             setattr(self, name, value)
         self.pieces, self.refreshes = Pieces(), Refreshes(self)
@@ -60,9 +61,10 @@ class Adapter(Declaration, ABC):
         self.seen = self.add_state("seen", full(0, dtype=torch.int64), per_class=False)
         # a method on top of another leaves the prior to that one
         prior, matched = known.get("prior") == "local", known.get("calibration") == "matched"
-        stages = Stages(self.pieces, prior=prior and not self.stands_on(known), matched=matched)
-        stages.declare(self.add_state)
-        self.stages = stages if len(self.pieces) > 1 else None
+        prior = prior and not self.stands_on(known)
+        self.stages = Stages(self.pieces, prior=prior, matched=matched) if prior or matched else None
+        if self.stages is not None:
+            self.stages.declare(self.add_state)
         self._declare_state()
 
     # -- for users --------------------------------------------------------------------------------------------------
@@ -225,15 +227,8 @@ class Adapter(Declaration, ABC):
 
         It becomes the attribute of that name; assigning the returned value to it informs type checkers.
         """
-        try:
-            start = initial(self.classifier, self.parameters, self.model)
-        except (RuntimeError, MemoryError) as error:
-            if "allocate" not in str(error):
-                raise
-            raise InvalidParameter(f"{self.name} with these parameters needs more memory than there is") from None
-        self.pieces[name] = Piece(self, name, initial, per_class, within or usual_bound(start.dtype))
-        setattr(self, name, start)
-        return start
+        self.pieces.declare(self, {name: (initial, within)}, per_class=per_class)
+        return getattr(self, name)
 
     def zero_shot(self, samples: Samples) -> ZeroShot:
         """The zero-shot quantities of samples, with the prior if there is one.
@@ -256,11 +251,12 @@ class Adapter(Declaration, ABC):
     def checked(self, samples: object) -> Samples:
         """Samples of a caller, if the method can classify them."""
         batch = samples if isinstance(samples, Samples) else Samples.of(samples)
-        if not len(batch):
+        (rows, dim), anchors = batch.features.shape, self.classifier.anchors.shape
+        if not rows:
             raise InvalidSamples("no samples: the batch is empty")
-        if batch.dim != self.classifier.dim:
+        if dim != anchors[1]:
             raise InvalidSamples(
-                f"features have {batch.dim} dimensions but the classifier's anchors have {self.classifier.dim}; "
+                f"features have {dim} dimensions but the classifier's anchors have {anchors[1]}; "
                 "both must come from the same model"
             )
         self.require(batch)

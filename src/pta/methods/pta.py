@@ -22,13 +22,13 @@ import math
 import warnings
 from collections.abc import Mapping
 from functools import reduce
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.parameters import Order, Prior, choice, parameter, prior_in_front, require_choice
+from pta.core.parameters import Order, Prior, choice, prior_in_front
 from pta.core.samples import Samples
 from pta.engines.pta.advance import Found, add_scores, learn_and_score, touches_of_zero_shot, touches_on_host
 from pta.engines.pta.rule import PARAMETERS, Anchor, Prototypes, Rule, Weight
@@ -45,14 +45,9 @@ Fusion = Literal["logits", "probabilities"]
 Variant = Literal["released", "paper"]
 StateDtype = Literal["float16", "bfloat16", "float32", "float64"]
 
-_DTYPES = get_args(StateDtype)
 _PAPER = {"min_probability": 0.0, "fusion": "probabilities", "renormalise": False}
 _MAX_BATCH = 1024
 _COARSEST_H_FOR_HALF = 400.0  # above, β at s = 0.1 is below 2⁻¹²: such steps are lost where a float16 P is long
-
-
-def _state_dtype(name: str, value: object) -> object:
-    return None if value is None else require_choice(name, value, _DTYPES)
 
 
 class PTA(Adapter):
@@ -108,9 +103,7 @@ class PTA(Adapter):
     order: Order = PARAMETERS["order"]
     weight: Weight = PARAMETERS["weight"]
     renormalise: bool = PARAMETERS["renormalise"]
-    state_dtype: StateDtype = parameter(
-        None, _state_dtype, " or ".join(_DTYPES), "precision of the prototypes; by default that of the anchors"
-    )
+    state_dtype: StateDtype = choice(None, StateDtype, "precision of the prototypes; by default that of the anchors")
     prior: Prior = prior_in_front()
     knowledge: Tensor  # P, and the other fields of `Prototypes`
     anchored: Tensor
@@ -128,11 +121,16 @@ class PTA(Adapter):
         if classifier.anchors.dtype != computing:
             self.classifier = classifier.to(dtype=computing)
         (C, d), state = classifier.anchors.shape, getattr(torch, self.state_dtype)
-        self.add_state("knowledge", full(0.0, C, d, dtype=state), within=UNIT_BALL)
-        self.add_state("anchored", lambda own, *_: own.anchors.to(state, copy=True), within=UNIT_ROWS)
-        self.add_state("length", full(1.0, C, dtype=torch.float64), within=SHARES)
-        self.add_state("touched", full(False, C, dtype=torch.bool), within=FLAGS)
-        self.add_state("resting", full(True, C, dtype=torch.bool), within=FLAGS)
+        self.pieces.declare(
+            self,
+            {
+                "knowledge": (full(0.0, C, d, dtype=state), UNIT_BALL),
+                "anchored": (lambda own, *_: own.anchors.to(state, copy=True), UNIT_ROWS),
+                "length": (full(1.0, C, dtype=torch.float64), SHARES),
+                "touched": (full(False, C, dtype=torch.bool), FLAGS),
+                "resting": (full(True, C, dtype=torch.bool), FLAGS),
+            },
+        )
         # Compiled code knows neither subclasses, nor what is in front of the rule and behind it.
         alone = type(self) is PTA and self.stages is None
         self._can_be_compiled = alone and self.fusion == "logits"

@@ -1,6 +1,7 @@
 """The refreshes of a state, counted on the host: a recorded step does all its other work on the device."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -11,12 +12,12 @@ from pta.core.samples import Samples
 from pta.methods.state import Owner
 
 
+@dataclass
 class Refreshes:
     """When refreshes are due. The position is read from a GPU only the first time, and counted from there."""
 
-    def __init__(self, adapter: Owner) -> None:
-        self._adapter = adapter
-        self._position: int | None = None  # if the host knows it
+    _adapter: Owner
+    _position: int | None = None  # if the host knows it
 
     def state_replaced(self) -> None:
         """Read the position again."""

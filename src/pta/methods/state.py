@@ -13,8 +13,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from pta.core.classifier import ZeroShotClassifier
-from pta.core.plain import plain_list, plain_tensor
+from pta.core.classifier import ZeroShotClassifier, plain_list
+from pta.core.plain import plain_tensor
 from pta.core.samples import LARGEST_NORM, LONGEST_MEAN, longest_unit
 from pta.core.towers import Model
 from pta.engines.caches.admission import EMPTY
@@ -109,6 +109,20 @@ class Piece(NamedTuple):
 
 class Pieces(dict[str, Piece]):
     """Every piece of state of an adapter by name, those of a method that it stands on included."""
+
+    def declare(
+        self, owner: Owner, started: Mapping[str, tuple[Initial, Bound | None]], *, per_class: bool = True
+    ) -> None:
+        """Add pieces by name, each with how it starts and the allowed values; they become the owner's attributes."""
+        for name, (initial, within) in started.items():
+            try:
+                start = initial(owner.classifier, owner.parameters, owner.model)
+            except (RuntimeError, MemoryError) as error:
+                if "allocate" not in str(error):
+                    raise
+                raise InvalidParameter(f"{owner.name} with these parameters needs more memory than there is") from None
+            self[name] = Piece(owner, name, initial, per_class, within or usual_bound(start.dtype))
+            setattr(owner, name, start)
 
     def tensors(self) -> dict[str, Tensor]:
         """The current values; the tensors themselves, not copies."""

@@ -73,7 +73,7 @@ class CompiledStep:
 
         self._step = step
         self._tensors = classifier.anchors, *vars(prototypes).values(), seen
-        self._shape, self._dtype = (1, classifier.dim), classifier.anchors.dtype
+        self._shape, self._dtype = (1, classifier.anchors.shape[1]), classifier.anchors.dtype
         numbers = classifier.scale, classifier.bias, rule.threshold, rule.h, rule.w, prototypes.arrived_within
         switches = rule.anchor == "recursive", rule.order == "predict-first", rule.weight == "raw", rule.renormalise
         self._arguments = *(tensor.numpy() for tensor in self._tensors), *numbers, *switches

@@ -23,8 +23,7 @@ from pta.core.towers import ImageTower, TokenBlock, attention
 from pta.door.files import load_tensors, packaged_json, save_tensors
 from pta.door.images import Preprocessing
 from pta.errors import UnreadableFile, first_line, some_of
-from pta.models.encoder import Encoder
-from pta.models.image_encoder import ImageEncoder
+from pta.models.encoder import Encoder, ImageEncoder
 
 _SHORTEST_NOUN, _SHORTEST_FRONT = 4, 3  # letters of a compound's parts: "rain" and "coat", not "commit" and "tee"
 
