@@ -332,6 +332,6 @@ def test_running_out_of_memory_is_one_line(pta, monkeypatch, pets, error):
     def exhausted(*given):
         raise error
 
-    monkeypatch.setattr("pta.cli.options.load_features", exhausted)
+    monkeypatch.setattr("pta.cli.method_choice.load_features", exhausted)
     done = pta("eval", "--features", pets)
     assert (done.returncode, done.stderr) == (1, "pta: there is not enough memory for this\n")

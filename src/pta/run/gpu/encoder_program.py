@@ -3,14 +3,14 @@
 Compiling takes as long as encoding tens of thousands of images. So it is done in the background while the model runs as
 it is, or not at all. It is recorded between two batches: what another thread allocates meanwhile would break that.
 
-Batches are copied from the host to the GPU and back while the model runs.
+Here are also what every program on a GPU uses: recordings, and copies of batches to the GPU and back.
 """
 
 import atexit
 import ctypes
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from itertools import cycle
@@ -22,7 +22,6 @@ from torch import Tensor
 from pta.door.foreign import failure_of
 from pta.errors import InvalidParameter, first_line
 from pta.models import Encoder, ImageEncoder
-from pta.run.gpu.recording import Recording
 
 COMPILED_FROM = 2_000
 """A model is compiled for at least this many samples."""
@@ -32,6 +31,39 @@ COMPILER_ERRORS = (RuntimeError, OSError, SubprocessError, ImportError)
 
 ON_DEVICE = threading.Lock()
 """Held while a recording is made, and by other threads that use the GPU."""
+
+
+_WARM_UPS = 3  # kernels are compiled and chosen before they are recorded
+
+
+class Recording:
+    """What `work` does with tensors that stay where they are; after recording, its `state` is as it was before.
+
+    All recordings of a program share a stream, because libraries keep memory for each.
+    """
+
+    def __init__(
+        self, work: Callable[[], tuple[Tensor, ...]], state: Iterable[Tensor], stream: torch.cuda.Stream
+    ) -> None:
+        written = list(state)
+        saved = [tensor.clone() for tensor in written]
+        stream.wait_stream(torch.cuda.current_stream())
+        try:
+            with torch.cuda.stream(stream):
+                for _ in range(_WARM_UPS):
+                    work()
+        finally:
+            torch.cuda.current_stream().wait_stream(stream)
+            for tensor, before in zip(written, saved, strict=True):
+                tensor.copy_(before)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
+            self._results = work()
+
+    def replay(self) -> tuple[Tensor, ...]:
+        """Do the work; the results are copies."""
+        self._graph.replay()
+        return tuple(result.clone() for result in self._results)
 
 
 class Download:
