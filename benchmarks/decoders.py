@@ -20,10 +20,10 @@ from random_clip import random_state
 from result_file import RESULTS, Row, write
 
 from pta.door.images import decode_image
+from pta.door.images.bare import BaselineJpeg
 from pta.door.images.batch_decoder import BatchDecoder
 from pta.door.images.decoders import installed_decoders
 from pta.door.images.device import resize_ragged
-from pta.door.images.jpeg import BaselineJpeg
 from pta.measure.provenance import hardware
 from pta.models import Encoder
 from pta.models.clip.encoder import ClipEncoder

@@ -17,7 +17,7 @@ from result_file import RESULTS, Row, write
 
 from pta.data.prompts import load_templates
 from pta.models import load_encoder
-from pta.models.packaged.training_nouns import training_nouns, unread_names
+from pta.models.packaged.embedded import training_nouns, unread_names
 
 # In brackets the class of Fashion-MNIST that a word belongs to, if there is one.
 CLOTHING = """

@@ -28,7 +28,7 @@ from pta.measure.provenance import hardware
 from pta.models import EmbeddedEncoder, Encoder
 from pta.models.clip.encoder import ClipEncoder
 from pta.models.clip.state_dict import in_openai_layout
-from pta.models.image_encoder import FAST_MARGIN
+from pta.models.encoder import FAST_MARGIN
 from pta.run.encoding import encode_files
 from pta.run.gpu.encoder_program import EncoderProgram
 from pta.run.reading import Reading

@@ -280,7 +280,7 @@ def test_a_description_that_is_too_deep_is_one_line(load, classifier, saved):
 
 
 def test_a_state_that_takes_too_much_memory_is_refused_unread(load, classifier, saved, monkeypatch):
-    monkeypatch.setattr("pta.core.memory.available_memory", lambda: 100)
+    monkeypatch.setattr("pta.core.limits.available_memory", lambda: 100)
     with pytest.raises(UnreadableFile, match="unpacks to"):
         load(saved, classifier)
 

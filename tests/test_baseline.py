@@ -11,7 +11,7 @@ from photos import encoded, smooth
 from PIL import Image
 
 from pta.door.images import decode_image
-from pta.door.images.jpeg import baseline_jpeg
+from pta.door.images.bare import baseline_jpeg
 from pta.errors import UnreadableSample
 
 EXIF = Image.Exif()

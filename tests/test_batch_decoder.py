@@ -10,10 +10,10 @@ import torch
 from photos import encoded, noise, smooth
 from stand_in_decoder import LenientDecoder
 
+from pta.core.limits import Limits
 from pta.door.images import Preprocessing, decode_image
 from pta.door.images.batch_decoder import BatchDecoder
 from pta.door.images.decoders import available_decoder
-from pta.door.limits import Limits
 from pta.errors import UnreadableSample
 
 PREPROCESS = Preprocessing(12)

@@ -12,7 +12,7 @@ from photos import FASHION
 from PIL import Image
 
 import pta
-from pta.cli.commands import COMMANDS
+from pta.cli import COMMANDS
 
 NO_MODEL = ("compare", "sweep", "methods", "stream", "journal", "corrupt-points", "datasets")  # commands without one
 
@@ -25,7 +25,7 @@ def unloadable(monkeypatch):
         pytest.fail(f"a model is loaded: {name}")
 
     monkeypatch.setattr("pta.models.load._load", load)
-    monkeypatch.setattr("pta.models.packaged.packaged_encoder.PackagedEncoder.read", load)
+    monkeypatch.setattr("pta.models.packaged.embedded.PackagedEncoder.read", load)
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +224,7 @@ def test_a_good_command_line_comes_to_the_model(pta, place, monkeypatch, line):
         raise Loading
 
     monkeypatch.setattr("pta.models.load._load", load)
-    monkeypatch.setattr("pta.models.packaged.packaged_encoder.PackagedEncoder.read", load)
+    monkeypatch.setattr("pta.models.packaged.embedded.PackagedEncoder.read", load)
     done = pta(*line.split(), cwd=place)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, "pta: a model is loaded")
 

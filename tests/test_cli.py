@@ -15,7 +15,7 @@ from PIL import Image
 
 import pta
 from pta import PTA, ZeroShotClassifier, list_adapters
-from pta.cli.commands import COMMANDS, load_command, module_of
+from pta.cli import COMMANDS, load_command, module_of
 from pta.cli.output import ProgressLines
 from pta.data.features import load_features
 from pta.data.orders import dirichlet

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pta.cli.commands import load_command
+from pta.cli import load_command
 
 yaml = pytest.importorskip("yaml")
 jsonschema = pytest.importorskip("jsonschema")

@@ -23,7 +23,7 @@ from pta.data.prompts import DoubtfulClassNames, build_classifier
 from pta.door.files import save_tensors
 from pta.errors import InvalidParameter, InvalidSamples, UnavailableModel, UnreadableFile
 from pta.models import EMBEDDED_TEMPLATES, EmbeddedConfig, EmbeddedEncoder, load_encoder
-from pta.models.packaged.training_nouns import training_nouns, unread_names
+from pta.models.packaged.embedded import training_nouns, unread_names
 
 TEXTS = ["a photo of a coat.", "bag", "the ankle boot that she wanted, seen from above"]
 

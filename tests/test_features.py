@@ -150,7 +150,7 @@ def test_what_is_no_path_of_a_file_is_refused(path):
 
 def test_a_file_that_unpacks_to_too_much_is_refused_unread(write, write_safetensors, monkeypatch):
     paths = write(), write_safetensors()
-    monkeypatch.setattr("pta.core.memory.available_memory", lambda: 100)
+    monkeypatch.setattr("pta.core.limits.available_memory", lambda: 100)
     for path in paths:
         with pytest.raises(UnreadableFile, match=rf"{path.name} unpacks to .* GiB of memory are available"):
             load_features(path)

@@ -21,7 +21,7 @@ from safetensors.torch import load, save
 from valid_files import FILES, NAMES, classifier, learned, samples, segment, toy
 
 from pta import PtaError, Segment, compose, create_adapter, list_adapters, load_adapter
-from pta.cli.before_loading import read_classes
+from pta.cli.options import read_classes
 from pta.data.features import load_features
 from pta.data.open import open_samples
 from pta.data.prompts import load_descriptions, load_templates

@@ -20,8 +20,8 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
-from pta.cli.before_loading import read_classes
 from pta.cli.messages import say
+from pta.cli.options import read_classes
 from pta.cli.output import _Description, plain
 from pta.data.open import open_samples
 from pta.data.prompts import build_classifier, load_descriptions, load_templates
@@ -332,6 +332,6 @@ def test_running_out_of_memory_is_one_line(pta, monkeypatch, pets, error):
     def exhausted(*given):
         raise error
 
-    monkeypatch.setattr("pta.cli.options.load_features", exhausted)
+    monkeypatch.setattr("pta.cli.method_choice.load_features", exhausted)
     done = pta("eval", "--features", pets)
     assert (done.returncode, done.stderr) == (1, "pta: there is not enough memory for this\n")

@@ -16,10 +16,10 @@ from photos import chunk, encoded, noise, png
 from PIL import Image, ImageFile, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
 
 import pta
+from pta.core.limits import USUAL_LIMITS, Limits
 from pta.door.images import decode_image
 from pta.door.images.bare import bare_image
 from pta.door.images.reading import Room
-from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import InvalidParameter, UnreadableSample
 from pta.models import EmbeddedEncoder
 from pta.run.reading import Reading

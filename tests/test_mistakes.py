@@ -11,7 +11,7 @@ from PIL import Image
 from refusals import refusal
 
 import pta
-from pta.cli.before_loading import read_classes
+from pta.cli.options import read_classes
 from pta.data.open import find_samples
 
 NAMES = list(FASHION.class_names)

@@ -15,7 +15,7 @@ from photos import FASHION, write_classes, write_photos
 from PIL import Image
 
 import pta
-from pta.cli.before_loading import read_classes
+from pta.cli.options import read_classes
 from pta.data.open import open_places
 from pta.door.claims import sole_writer
 from pta.door.files import load_tensors

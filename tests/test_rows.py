@@ -75,7 +75,7 @@ def test_a_batch_of_csv_rows_is_what_csv_makes_of_each_row(top):
 def test_answers_can_be_looked_at_one_by_one_and_counted():
     answers = some_answers(2)
     assert len(answers) == len(list(answers)) == 6
-    assert answers.changed == sum(answer.changed for answer in answers)
+    assert answers.columns.changed == sum(answer.changed for answer in answers)
     assert answers[1:3] == [answers[1], answers[2]]
     assert answers.arrived
 

@@ -7,7 +7,7 @@ from photos import FASHION, encoded
 from PIL import Image
 
 from pta import Classifier
-from pta.door.limits import Limits
+from pta.core.limits import Limits
 from pta.serve.requests import Refused, Request
 from pta.serve.streams import picture_encoder
 from pta.serve.streams.answering import StreamState

@@ -17,7 +17,7 @@ from PIL import Image
 from snippets import commands, python_blocks
 
 import pta
-from pta.cli.commands import COMMANDS, load_command
+from pta.cli import COMMANDS, load_command
 from pta.door.points.h5 import StoredClouds, write_h5
 
 STAND_INS = {"hf:openai/clip-vit-base-patch16": "embedded", "MODEL": "embedded"}

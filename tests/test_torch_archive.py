@@ -228,7 +228,7 @@ def test_records_within_records_are_refused(tmp_path, saved):
 
 
 def test_a_file_larger_than_the_memory_is_refused_before_it_is_read(monkeypatch, saved, safetensors):
-    monkeypatch.setattr("pta.core.memory.available_memory", lambda: 1000)
+    monkeypatch.setattr("pta.core.limits.available_memory", lambda: 1000)
     for path in (saved, safetensors):
         assert "of memory" in refusal(path)
 

@@ -10,9 +10,8 @@ import pta
 from pta.data.fashion import load_fashion_test
 from pta.data.prompts import build_classifier
 from pta.models import EmbeddedEncoder
-from pta.run.gpu import program, recording
-from pta.run.gpu.recording import Recording
-from pta.run.gpu.transfers import Uploads
+from pta.run.gpu import encoder_program, program
+from pta.run.gpu.encoder_program import Recording, Uploads
 
 if torch.cuda.is_available():
     pytest.skip("has a GPU", allow_module_level=True)
@@ -97,7 +96,7 @@ def test_warm_ups_leave_no_trace_and_answers_are_copies(diary, graph):
 
     made = Recording(work, [state], torch.cuda.Stream())
     assert torch.equal(seen[-1], torch.zeros(2))  # what the capture starts from
-    assert len(seen) == recording._WARM_UPS + 1
+    assert len(seen) == encoder_program._WARM_UPS + 1
     assert diary == ["side waits for current", "current waits for side"]
     (first,) = made.replay()
     assert graph == ["capture begins", "capture ends", "replay"]

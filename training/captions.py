@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pta.models.packaged.training_nouns import training_nouns
+from pta.models.packaged.embedded import training_nouns
 
 NOUNS = training_nouns("embedded")
 """For each class name, other names of the same thing."""

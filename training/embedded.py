@@ -22,8 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy, normalize, pad
 
 from pta.data.fashion import CLASS_NAMES
-from pta.models.packaged.embedded import EMBEDDED_TEMPLATES, EmbeddedEncoder
-from pta.models.packaged.packaged_encoder import MAX_SCALE
+from pta.models.packaged.embedded import EMBEDDED_TEMPLATES, MAX_SCALE, EmbeddedEncoder
 
 VALIDATION = 5000
 BATCH = 512

@@ -28,8 +28,8 @@ from pta.data.packaged_clouds import FURNITURE_CLASSES, POINTS, SHAPE_CLASSES, f
 from pta.data.shifts.points import corrupt_points
 from pta.door.points.cloud import Cloud
 from pta.door.points.corrupted_sizes import CORRUPTIONS
+from pta.models.packaged.embedded import MAX_SCALE
 from pta.models.packaged.embedded_points import POINT_TEMPLATES, EmbeddedPointsConfig, EmbeddedPointsEncoder
-from pta.models.packaged.packaged_encoder import MAX_SCALE
 
 BATCH = 128
 FURNITURE_SHARE = 0.5  # of a batch

@@ -1,6 +1,6 @@
 """What the text tower of the embedded model of clouds reads in training."""
 
-from pta.models.packaged.training_nouns import training_nouns
+from pta.models.packaged.embedded import training_nouns
 
 NOUNS = training_nouns("embedded-points")
 """For each class name, other names of the same thing."""

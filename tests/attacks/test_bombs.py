@@ -67,7 +67,7 @@ def write_bomb(path, size):
 @pytest.fixture
 def plenty(monkeypatch):
     """A machine with enough memory for any of these files."""
-    monkeypatch.setattr("pta.core.memory.available_memory", lambda: 2**40)
+    monkeypatch.setattr("pta.core.limits.available_memory", lambda: 2**40)
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_an_honest_file_is_read_however_well_it_is_packed(tmp_path, monkeypatch)
     np.savez_compressed(
         path, image_features=features, text_features=features[:3], classnames=names, labels=labels, paths=paths
     )
-    monkeypatch.setattr("pta.core.memory._ALWAYS_UNPACKED", 0)
+    monkeypatch.setattr("pta.core.limits._ALWAYS_UNPACKED", 0)
     assert len(load_features(path).samples) == 4000
 
 
@@ -185,7 +185,7 @@ def about_blocks(folder, blocks, **others):
 
 def test_a_block_that_is_listed_again_and_again_is_not_read(tmp_path, monkeypatch):
     (tmp_path / "000000000000-000000000004.safetensors").write_bytes(bytes(10**6))
-    monkeypatch.setattr("pta.core.memory.available_memory", lambda: 10**9)
+    monkeypatch.setattr("pta.core.limits.available_memory", lambda: 10**9)
     said = refusal(load_features, about_blocks(tmp_path, [[0, 4]] * 1000))
     assert f"{tmp_path} unpacks to 0.931 GiB" in said
 

@@ -1,20 +1,170 @@
-"""The command `pta`: one file per subcommand.
+"""The command `pta`: one file per subcommand, which is imported when the command or its help is called.
 
 Exit codes: 0 done, 1 what the machine cannot do, a failed check or a defect, 2 the user's mistake.
 """
 
+import inspect
 import logging
 import sys
 import traceback
 import warnings
-from typing import Annotated
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from pta import __version__
-from pta.cli.commands import LazyGroup, register
-from pta.cli.messages import ReaderLeft, detail, say, talking, warn, writing_stdout
+from pta.cli.messages import ReaderLeft, detail, keep_log, say, show_from, talking, warn, write_stdout
 from pta.errors import MachineFailure, PtaError, UserMistake, family, reason
+
+COMMANDS = {
+    "demo": "Classify shifted images or point clouds with zero-shot, PTA and other methods, and write a report.",
+    "eval": "Compare methods on feature files: accuracy, gain over zero-shot, calibration error and speed.",
+    "compare": ("Compare two results on the same samples: difference, confidence interval and significance."),
+    "sweep": "Measure a method over a grid of parameters. Resumes; finished results are cached.",
+    "reproduce": ("Run the paper's experiments on the data you have. Resumes; finished results are cached."),
+    "methods": "List the methods: summary, requirements, and parameters with their defaults.",
+    "predict": "Classify images or point clouds and adapt to them; each batch's rows are written at once.",
+    "state": "Show the classes and prototypes of a saved state, merge states, add a class, export prototypes.",
+    "extract": "Encode images or point clouds into a feature file for pta eval. Resumes; finished parts are kept.",
+    "verify": (
+        "Compare a model's zero-shot accuracies with published ones on the datasets you have. Exit code 1: they differ."
+    ),
+    "serve": "Serve a model, classes and a method over HTTP: streams that learn, survive a crash and can be undone.",
+    "stream": "List, show and change the streams of a running service.",
+    "journal": "Check or back up the journal of a data folder.",
+    "corrupt-points": "Make ModelNet-C's seven corruptions of point clouds in five severities.",
+    "datasets": "List the datasets that are known by name, or check your copy of one.",
+}
+"""One line of help by name. The module in `pta.cli` has a function or a `typer.Typer` of the module's name."""
+
+
+class LazyGroup(TyperGroup):
+    """Lists the commands of the table above, and imports only the one that is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command's name, the command and its arguments; a name that is not in the table is an error."""
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, listed if name is None else load_command(name), rest
+
+
+def module_of(name: str) -> str:
+    """The module of a command: its name, unless that is a Python built-in or has a hyphen."""
+    return {"eval": "evaluate"}.get(name, name.replace("-", "_"))
+
+
+def load_command(name: str) -> Any:
+    """A command of the table with its options."""
+    module = module_of(name)
+    app = getattr(import_module(f"pta.cli.{module}"), module)
+    if not isinstance(app, typer.Typer):
+        function, app = app, typer.Typer(add_completion=False)
+        app.command(name)(expanded(function))
+    command = typer.main.get_command(app)
+    add_message_options(command)
+    return command
+
+
+def expanded(function: Callable[..., None]) -> Callable[..., None]:
+    """A command with all options of the dataclasses that the function takes, and of those inside them.
+
+    The function is called with these dataclasses, whose constructors check what was given.
+    """
+    parameters = list(_options_of(inspect.signature(function).parameters.values()))
+
+    def command(**given: Any) -> None:
+        function(**_grouped(inspect.signature(function).parameters.values(), given))
+
+    command.__doc__ = function.__doc__
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    return command
+
+
+def _options_of(parameters: Iterable[inspect.Parameter]) -> Iterator[inspect.Parameter]:
+    for one in parameters:
+        if inside := _inside(one):
+            yield from _options_of(inside)
+        else:
+            yield one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+
+
+def _grouped(parameters: Iterable[inspect.Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+    values = {}
+    for one in parameters:
+        inside = _inside(one)
+        values[one.name] = one.annotation(**_grouped(inside, given)) if inside else given[one.name]
+    return values
+
+
+def _inside(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+    """The options of a group; none of what is an option itself."""
+    group: Callable[..., Any] = parameter.annotation
+    return [*inspect.signature(group).parameters.values()] if is_dataclass(parameter.annotation) else []
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to an app whose group is a `LazyGroup`."""
+    for name, line in COMMANDS.items():
+        app.command(name, help=line)(lambda: None)
+
+
+def _be_quiet(wanted: bool) -> None:
+    if wanted:
+        show_from(logging.WARNING)
+
+
+def _be_verbose(wanted: bool) -> None:
+    if wanted:
+        show_from(logging.DEBUG)
+
+
+def _keep_log(path: Path | None) -> None:
+    if path is not None:
+        keep_log(path)
+        detail(f"pta {__version__} {' '.join(sys.argv[1:])}")
+
+
+def _message_options(
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            *("--quiet", "-q"),
+            callback=_be_quiet,
+            expose_value=False,
+            is_eager=True,
+            help="Print only errors and warnings.",
+        ),
+    ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            *("--verbose", "-v"), callback=_be_verbose, expose_value=False, is_eager=True, help="Print more details."
+        ),
+    ] = False,
+    log_file: Annotated[
+        Path | None,
+        typer.Option(
+            callback=_keep_log, expose_value=False, is_eager=True, help="Append all messages to a file with timestamps."
+        ),
+    ] = None,
+) -> None:
+    pass
+
+
+def add_message_options(command: Any) -> None:
+    """Add the three options to a command and to its subcommands."""
+    app = typer.Typer(add_completion=False)
+    app.command()(_message_options)
+    own = typer.main.get_command(app).params
+    command.params += [option for option in own if option.name in ("quiet", "verbose", "log_file")]
+    for below in getattr(command, "commands", {}).values():
+        add_message_options(below)
+
 
 app = typer.Typer(
     name="pta",
@@ -55,8 +205,7 @@ def _run() -> None:
         try:
             code = app(standalone_mode=False)
         finally:
-            with writing_stdout():
-                pass
+            write_stdout()
     except ReaderLeft:
         sys.exit(0)
     except (KeyboardInterrupt, typer.Abort):

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from pta.cli.fitting_table import print_table, right
 from pta.cli.messages import say
-from pta.cli.method_choice import parse_setting
+from pta.cli.options import parse_setting
 from pta.cli.output import plain, print_lines, progress, require_place, write_json
 from pta.errors import InvalidParameter
 from pta.measure.compare import Comparison, Resampling, points

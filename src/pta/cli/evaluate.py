@@ -13,8 +13,8 @@ from rich.table import Table
 from pta.cli import options
 from pta.cli.fitting_table import print_table, right
 from pta.cli.messages import say
-from pta.cli.method_choice import MethodChoice, Methods, around
-from pta.cli.options import open_features
+from pta.cli.method_choice import MethodChoice, Methods, open_features
+from pta.cli.options import around
 from pta.cli.output import on_batch, plain, progress, require_folder_place, require_new, require_place, write_json
 from pta.data.features import FeatureFile
 from pta.data.views import confident_mean

@@ -12,8 +12,8 @@ from rich.filesize import decimal
 from rich.progress import Progress, TaskID
 
 from pta.cli import options
-from pta.cli.before_loading import NamedModel
 from pta.cli.messages import say, warn
+from pta.cli.options import NamedModel
 from pta.cli.output import progress, require_place, write_json
 from pta.data.generated import USUAL_COUNT, find_generated
 from pta.data.open import open_samples

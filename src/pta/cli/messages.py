@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -89,11 +89,10 @@ def talking() -> Iterator[None]:
             file.close()
 
 
-@contextmanager
-def writing_stdout() -> Iterator[None]:
-    """Flush standard output after the block. A failed write, also inside the block, becomes a one-line error."""
+def write_stdout(write: Callable[[], object] = lambda: None) -> None:
+    """Write to standard output and flush it. A failed write becomes a one-line error."""
     try:
-        yield
+        write()
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError as error:

@@ -1,19 +1,22 @@
-"""Which methods to run on a feature file, and with which parameters: `--method`, `--set` and `--preset`."""
+"""Feature files, and which methods to run on them with which parameters: `--method`, `--set` and `--preset`."""
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from pta.cli.messages import say
+from pta.cli.options import parse_setting
 from pta.core.towers import Model
-from pta.data.features import FeatureFile
-from pta.errors import InvalidParameter, PtaError
+from pta.data.features import FeatureFile, is_feature_folder, load_features
+from pta.errors import InvalidParameter, PtaError, UnreadableFile
 from pta.measure.evaluate import require_same_model
 from pta.methods import adapter_class, create_adapter, list_adapters, needs_model
 from pta.methods.registry import depends_on_dataset, load_preset, require_preset
-from pta.models import check_model, load_encoder
+from pta.models import check_model, find_device, load_encoder
 
 Methods = dict[str, dict[str, Any]]  # name → parameters
 ALL = "all"
@@ -93,30 +96,26 @@ class MethodChoice:
         return {name: values for name, values in found.items() if values is not None}
 
 
-def around(prior: str | None, calibration: str | None) -> dict[str, str]:
-    """The parameters of `--prior` and `--calibration`, if they were given."""
-    given = {"prior": prior, "calibration": calibration}
-    return {name: value for name, value in given.items() if value is not None}
+_SUFFIXES = (".npz", ".safetensors")
 
 
-def parameters_of(method: str, settings: Sequence[str], prior: str | None, calibration: str | None) -> dict[str, Any]:
-    """The parameters of the only method of a command, from `--set`, `--prior` and `--calibration`; checked."""
-    parameters: dict[str, Any] = around(prior, calibration)
-    for owner, name, value in map(parse_setting, settings):
-        if owner != method:
-            raise InvalidParameter(f"--set {owner}.{name}: the method is {method}")
-        parameters[name] = value
-    adapter_class(method).require_parameters(parameters)
-    return parameters
+def open_features(places: Sequence[Path], device: str) -> list[FeatureFile]:
+    """Load feature files, also those in folders, onto a device; names must be unique."""
+    on = find_device(device)
+    files = [replace(data, classifier=data.classifier.to(device=on)) for data in map(load_features, _files(places))]
+    for name, count in Counter(data.name for data in files).items():
+        if count > 1:
+            raise InvalidParameter(f"two feature files are called {name}; names must be unique")
+    return files
 
 
-def parse_setting(setting: str) -> tuple[str, str, Any]:
-    """METHOD.NAME=VALUE in its parts; values are JSON, or strings where they are not."""
-    target, equals, value = setting.partition("=")
-    owner, dot, name = target.partition(".")
-    if not (equals and dot and owner and name and value):
-        raise InvalidParameter(f"--set {setting}: expected METHOD.NAME=VALUE, for example pta.h=50")
-    try:
-        return owner, name, json.loads(value.lower() if value in ("True", "False") else value)
-    except (ValueError, RecursionError):
-        return owner, name, value
+def _files(places: Sequence[Path]) -> Iterator[Path]:
+    for place in places:
+        if is_feature_folder(place):
+            yield place
+            continue
+        inside = sorted(path for path in place.iterdir() if path.suffix in _SUFFIXES) if place.is_dir() else [place]
+        if not inside:
+            todo = f"make one with pta extract {shlex.quote(str(place))} --out FILE.safetensors"
+            raise UnreadableFile(f"no feature files ({', '.join(_SUFFIXES)}) in {place}; {todo}")
+        yield from inside

@@ -9,9 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from pta.cli.before_loading import ClassTexts, NamedModel
 from pta.cli.messages import say
-from pta.cli.options import ClusterOptions, TextOptions
+from pta.cli.options import ClassTexts, ClusterOptions, NamedModel, TextOptions
 from pta.cli.output import progress, require_folder_place, write_json
 from pta.cli.predict_options import PredictOptions
 from pta.cluster.blocks.loop import OnPhase, OnProgress

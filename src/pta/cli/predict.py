@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import typer
 
-from pta.cli.before_loading import ClassTexts
 from pta.cli.messages import detail, say, warn
+from pta.cli.options import ClassTexts
 from pta.cli.output import progress
 from pta.cli.predict_options import PredictOptions, Start, find_start
 from pta.data.open import open_places
@@ -36,7 +36,8 @@ def predict(given: PredictOptions) -> None:
         )
     names, modality = given.texts.names(), named.modality
     given.state.require_usable(given.rows, frames=given.frames)
-    require_decoder(reading.decode, modality, find_device(given.model.device))
+    if reading.decode == "gpu":
+        require_decoder(reading.decode, modality, find_device(given.model.device))
     source, total = open_places(given.images, modality, frames=given.frames, limits=reading.limits)
     texts = given.texts.of(names, modality.prompts)
     top = min(given.rows.top, len(names))
@@ -109,8 +110,7 @@ def _predict(
                     stream.add(part)
                     for failure in part.failures:
                         warn(f"skipped: {failure}")
-                    tally.add(part)
-                    bar.update(task, completed=start.progress.taken, description=tally.sentence())
+                    bar.update(task, completed=start.progress.taken, description=tally.add(part))
             is_refused = total is None and not start.progress.taken
         finally:
             number = interrupted()

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from pta.cli import options
-from pta.cli.messages import say, writing_stdout
+from pta.cli.messages import say, write_stdout
 from pta.cli.output import STDOUT
 from pta.data.sample_set import SampleReference
 from pta.door.claims import sole_writers
@@ -114,7 +114,8 @@ class RowOptions:
     csv: Annotated[bool, typer.Option("--csv", help="Write CSV to stdout instead of JSON lines.")] = False
 
     def __post_init__(self) -> None:
-        require_probabilities(self.raw_probability, self.reject_below)
+        if self.reject_below is not None:
+            require_probabilities(self.raw_probability, self.reject_below)
 
     @property
     def out(self) -> Path:
@@ -194,12 +195,10 @@ class _StandardOutput:
         self._rows = rows
 
     def write(self, paths: Sequence[str], answers: AnswerBatch) -> None:
-        with writing_stdout():
-            self._rows.write(paths, answers)
+        write_stdout(lambda: self._rows.write(paths, answers))
 
     def finish(self) -> None:
-        with writing_stdout():
-            pass
+        write_stdout()
 
     def mark(self) -> None:
         return None

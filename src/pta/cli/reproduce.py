@@ -11,7 +11,7 @@ from rich.table import Table as Screen
 from pta.cli import options
 from pta.cli.fitting_table import print_table, right
 from pta.cli.messages import say
-from pta.cli.options import open_features
+from pta.cli.method_choice import open_features
 from pta.cli.output import plain, print_lines, progress, require_folder_place, require_place, tables, write_json
 from pta.core.modality import IMAGES
 from pta.door.plain_files import make_folder

@@ -9,13 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from pta.cli import options
-from pta.cli.before_loading import ClassTexts, NamedModel, read_classes
-from pta.cli.messages import say, warn, writing_stdout
-from pta.cli.method_choice import parameters_of
+from pta.cli.messages import say, warn, write_stdout
+from pta.cli.options import ClassTexts, NamedModel, parameters_of, read_classes
 from pta.cli.output import require_folder_place
 from pta.cli.quantities import parse_duration, parse_size
+from pta.core.limits import USUAL_LIMITS, Limits
 from pta.data.features import load_features
-from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import InvalidParameter, MissingPackage, how_to_install
 from pta.models import DEFAULT_MODEL
 from pta.serve.http.security import HttpSettings, LogFormat, new_token, own_token, read_token
@@ -192,5 +191,4 @@ def _announce(shape: Shape, address: str, entrance: str) -> None:
     if not shape.durable:
         warn("--no-journal: nothing is durable; what is learned ends with this process")
     say(f"{shape.method} for {shape.classes:,} classes on {address}")
-    with writing_stdout():
-        print(entrance)
+    write_stdout(lambda: print(entrance))

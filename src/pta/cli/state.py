@@ -11,9 +11,9 @@ import typer
 from rich.table import Column, Table
 
 from pta.cli import options
-from pta.cli.before_loading import ClassTexts, NamedModel
 from pta.cli.fitting_table import print_table, right
 from pta.cli.messages import say
+from pta.cli.options import ClassTexts, NamedModel
 from pta.cli.output import plain, print_lines, require_place, write_json
 from pta.data.features import load_features
 from pta.door.claims import sole_writer

@@ -11,8 +11,8 @@ from rich.table import Table
 
 from pta.cli import options
 from pta.cli.fitting_table import print_table, right
-from pta.cli.method_choice import parse_setting
-from pta.cli.options import open_features
+from pta.cli.method_choice import open_features
+from pta.cli.options import parse_setting
 from pta.cli.output import on_batch, plain, print_lines, progress, require_folder_place, require_place, write_json
 from pta.door.files import write_atomically
 from pta.errors import InvalidParameter

@@ -7,8 +7,8 @@ import typer
 from rich.table import Table
 
 from pta.cli import options
-from pta.cli.before_loading import NamedModel
 from pta.cli.fitting_table import print_table
+from pta.cli.options import NamedModel
 from pta.cli.output import plain, progress, require_folder_place, require_place, write_json
 from pta.door.plain_files import make_folder
 from pta.errors import InvalidParameter

@@ -4,11 +4,13 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from pta.core.plain import plain_list, plain_number, plain_tensor
+from pta.core.parameters import plain_number
+from pta.core.plain import plain_tensor
 from pta.errors import InvalidParameter, first_line, shown
 
 _LARGEST = 1e4  # of scale and bias; logits then stay far below the limit of float32
@@ -115,6 +117,13 @@ def _unit_anchors(anchors: object) -> Tensor:
     norms = torch.linalg.vector_norm(tensor, dim=1, keepdim=True)
     # Rows that are unit already stay as they are, bit for bit, so that copies keep their fingerprint.
     return tensor if bool(((norms - 1).abs() < 1e-6).all()) else tensor / norms
+
+
+def plain_list(given: object) -> list[Any] | None:
+    """The items of a collection; None for anything else, also for a text or a tensor."""
+    if isinstance(given, str | bytes | Tensor) or not isinstance(given, Iterable):
+        return None
+    return list(given)
 
 
 def _texts(what: str, given: object) -> tuple[str, ...]:

@@ -6,12 +6,15 @@ plain value.
 """
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
-from pta.core.plain import plain_number
+import numpy as np
+from torch import Tensor
+
 from pta.errors import InvalidParameter, nearest, shown
 
 Order = Literal["update-first", "predict-first"]
@@ -43,9 +46,13 @@ def count(default: int | None, low: int, high: int, help: str) -> Any:
 
 
 def choice(default: str | None, kinds: Any, help: str) -> Any:
-    """Declare one of several words, given as a `Literal` type; without a default the method completes it."""
+    """Declare one of several words, given as a `Literal` type, or None where that is the default."""
     words = get_args(kinds)
-    return Parameter(default, lambda name, value: require_choice(name, value, words), " or ".join(words), help)
+
+    def check(name: str, value: object) -> object:
+        return None if value is default is None else require_choice(name, value, words)
+
+    return Parameter(default, check, " or ".join(words), help)
 
 
 def switch(default: bool, help: str) -> Any:
@@ -106,6 +113,19 @@ def require_choice(name: str, value: object, choices: tuple[str, ...]) -> object
     if not isinstance(value, str) or value not in choices:
         raise InvalidParameter(f"{name}={shown(value)} is not a choice; {nearest(value, choices)}")
     return value
+
+
+def plain_number(given: object) -> float:
+    """A real number as a float; NaN for anything else, which is outside of all bounds.
+
+    >>> plain_number(np.float32(0.5)), plain_number(Tensor([2])), plain_number("3"), plain_number(True)
+    (0.5, 2.0, nan, nan)
+    """
+    try:
+        value = given.item() if isinstance(given, Tensor | np.ndarray) else given
+        return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except (ValueError, RuntimeError, OverflowError):  # of several numbers, of a tensor without any, of a huge int
+        return math.nan
 
 
 def require_number(name: str, value: object, low: float, high: float) -> float:

@@ -1,41 +1,16 @@
-"""A caller's values as plain numbers and plain tensors, or a one-line error."""
-
-import math
-from collections.abc import Iterable
-from numbers import Real
-from typing import Any
+"""A caller's values as plain tensors, or a one-line error, and whether the host can read tensors without waiting."""
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pta.core.memory import available_memory
+from pta.core.limits import available_memory
 from pta.errors import PtaError, first_line
 
 _INTEGERS = {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
 FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 _LARGE = 2**30  # bytes; smaller copies are made without a check
 _DTYPES = FLOATS | _INTEGERS | {torch.bool}
-
-
-def plain_number(given: object) -> float:
-    """A real number as a float; NaN for anything else, which is outside of all bounds.
-
-    >>> plain_number(np.float32(0.5)), plain_number(torch.tensor(2)), plain_number("3"), plain_number(True)
-    (0.5, 2.0, nan, nan)
-    """
-    try:
-        value = given.item() if isinstance(given, Tensor | np.ndarray) else given
-        return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
-    except (ValueError, RuntimeError, OverflowError):  # of several numbers, of a tensor without any, of a huge int
-        return math.nan
-
-
-def plain_list(given: object) -> list[Any] | None:
-    """The items of a collection; None for anything else, also for a text or a tensor."""
-    if isinstance(given, str | bytes | Tensor) or not isinstance(given, Iterable):
-        return None
-    return list(given)
 
 
 def plain_tensor(name: str, given: object, refusal: type[PtaError]) -> Tensor:
@@ -86,6 +61,6 @@ def _is_in_memory(tensor: Tensor) -> bool:
         return False
 
 
-def is_host_readable(tensor: Tensor) -> bool:
-    """Whether reading a tensor's values is free: the host waits for no device and no recording is broken."""
-    return tensor.is_cpu and type(tensor) is Tensor
+def is_host_readable(*tensors: Tensor) -> bool:
+    """Whether reading the tensors' values is free: the host waits for no device and no recording is broken."""
+    return all(tensor.is_cpu and type(tensor) is Tensor for tensor in tensors)

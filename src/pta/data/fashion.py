@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from pta.core.limits import USUAL_LIMITS
 from pta.data.sample_set import SampleSet
 from pta.data.shifts.images import SHIFTS, apply_shift
-from pta.door.limits import USUAL_LIMITS
 from pta.errors import InvalidParameter
 
 NAME = "fashion"

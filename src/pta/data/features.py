@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.memory import require_memory, require_unpackable
-from pta.core.plain import plain_number, plain_tensor
+from pta.core.limits import require_memory, require_unpackable
+from pta.core.parameters import plain_number
+from pta.core.plain import plain_tensor
 from pta.core.samples import Samples
 from pta.door.files import (
     existing_file,

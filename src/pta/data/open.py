@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
+from pta.core.limits import USUAL_LIMITS, Limits
 from pta.core.modality import CLOUDS, IMAGES, Modality
 from pta.core.parameters import require_texts
 from pta.core.plugins import load_plugin
@@ -23,7 +24,6 @@ from pta.data.sources.listed import Listed
 from pta.data.sources.webdataset import is_shards, list_shards, open_shards
 from pta.door.files import as_path, exists
 from pta.door.images.frames import split_frames
-from pta.door.limits import USUAL_LIMITS, Limits
 from pta.door.refused_places import require_place_with_samples
 from pta.errors import InvalidParameter, UnreadableFile, nearest, shown
 

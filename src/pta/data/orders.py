@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from pta.core.parameters import require_count, require_number, require_switch
-from pta.core.plain import plain_number, plain_tensor
+from pta.core.parameters import plain_number, require_count, require_number, require_switch
+from pta.core.plain import plain_tensor
 from pta.errors import InvalidParameter, shown
 
 Order = NDArray[np.int64]

@@ -10,9 +10,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pta.core.limits import USUAL_LIMITS
 from pta.core.modality import IMAGES, Modality
 from pta.door.files import read_sample, require_short
-from pta.door.limits import USUAL_LIMITS
 from pta.errors import InvalidSamples, UnreadableSample, family, reason
 
 

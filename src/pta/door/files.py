@@ -23,8 +23,7 @@ from safetensors import safe_open
 from safetensors.torch import load, save
 from torch import Tensor
 
-from pta.core.memory import require_memory
-from pta.door.limits import USUAL_LIMITS
+from pta.core.limits import USUAL_LIMITS, require_memory
 from pta.door.plain_files import sync_folder
 from pta.errors import PtaError, UnreadableFile, UnreadableSample, explaining, family, first_line, reason, shown
 
@@ -92,13 +91,15 @@ def _beside(target: Path) -> tuple[Path, IO[bytes]]:
 
     It is never opened by its name: by then that could be a link.
     """
-    with explaining(f"cannot write {target}"):
+    try:
         if not target.name or (target.exists() and not target.is_file()):
             raise UnreadableFile(f"cannot write {target}: it is not a file")
         if not target.parent.is_dir():
             raise UnreadableFile(f"cannot write {target}: the folder {target.parent} does not exist")
         temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
         return temporary, temporary.open("xb")
+    except OSError as error:
+        raise family(error)(f"cannot write {target}: {reason(error)}") from None
 
 
 def remove_temporary_files(folder: Path, target: str | None = None) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from filelock import lock_descriptor
 
 from pta.door.plain_files import MOVE_IT_AWAY, require_plain_file
-from pta.errors import UnreadableFile, explaining
+from pta.errors import UnreadableFile, family, reason
 
 _LONGEST = 20  # digits of a process number
 # without waiting for the other end of a pipe
@@ -22,8 +22,10 @@ _FLAGS = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 @contextmanager
 def claimed(lock: Path, *, wait: bool) -> Iterator[bool]:
     """Hold a lock file for as long as the block lasts; without `wait`, False if another process holds it."""
-    with explaining(f"cannot claim {lock}"):
+    try:
         descriptor = _hold(lock, wait)
+    except OSError as error:
+        raise family(error)(f"cannot claim {lock}: {reason(error)}") from None
     try:
         yield descriptor is not None
     finally:

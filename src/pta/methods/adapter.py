@@ -62,16 +62,18 @@ class Adapter(Declaration, ABC):
         known = self.complete(parameters, Origin(classifier, model)) if checked is None else checked
         self.classifier, self.parameters = classifier, dict(known)
         needs = self.needs_with(known)
-        self.inputs, self.model = needs - TOWERS, require_model(self.name, needs, classifier, model)
+        self.inputs = needs - TOWERS
+        self.model = require_model(self.name, needs, classifier, model) if needs & TOWERS else None
         for name, value in known.items():
             setattr(self, name, value)
         self.pieces, self.refreshes = Pieces(), Refreshes(self)
         self.seen = self.add_counter("seen")
         # a method on top of another leaves the prior to that one
         prior, matched = known.get("prior") == "local", known.get("calibration") == "matched"
-        stages = Stages(self.pieces, prior=prior and not self.stands_on(known), matched=matched)
-        stages.declare(self.add_state)
-        self.stages = stages if len(self.pieces) > 1 else None
+        prior = prior and not self.stands_on(known)
+        self.stages = Stages(self.pieces, prior=prior, matched=matched) if prior or matched else None
+        if self.stages is not None:
+            self.stages.declare(self.add_state)
         self._declare_state()
 
     # -- for users --------------------------------------------------------------------------------------------------
@@ -268,11 +270,12 @@ class Adapter(Declaration, ABC):
     def checked(self, samples: object) -> Samples:
         """Samples of a caller, if the method can classify them."""
         batch = samples if isinstance(samples, Samples) else Samples.of(samples)
-        if not len(batch):
+        (rows, dim), anchors = batch.features.shape, self.classifier.anchors.shape
+        if not rows:
             raise InvalidSamples("no samples: the batch is empty")
-        if batch.dim != self.classifier.dim:
+        if dim != anchors[1]:
             raise InvalidSamples(
-                f"features have {batch.dim} dimensions but the classifier's anchors have {self.classifier.dim}; "
+                f"features have {dim} dimensions but the classifier's anchors have {anchors[1]}; "
                 "both must come from the same model"
             )
         self.require(batch)

@@ -123,13 +123,9 @@ def refuse_lack(method: str, missing: frozenset[str]) -> NoReturn:
     raise InvalidSamples(f"{method} needs {_IN_WORDS.get(first, first)}, which are missing{advice}")
 
 
-def require_model(
-    method: str, needs: frozenset[str], classifier: ZeroShotClassifier, model: Model | None
-) -> Model | None:
-    """The model if a method needs one of its towers; a missing model or one of another dimension is refused."""
+def require_model(method: str, needs: frozenset[str], classifier: ZeroShotClassifier, model: Model | None) -> Model:
+    """The model of a method that needs its towers; a missing model or one of another dimension is refused."""
     towers = " and the ".join(sorted(needs & TOWERS))
-    if not towers:
-        return None
     if model is None or not hasattr(model, "image_tower"):
         raise InvalidParameter(f"{method} needs the {towers} of a model; give it (--model, model=load_encoder(…))")
     if model.dim != classifier.dim:

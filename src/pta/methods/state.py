@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pta.core.classifier import ZeroShotClassifier
-from pta.core.plain import is_host_readable, plain_list, plain_tensor
+from pta.core.classifier import ZeroShotClassifier, plain_list
+from pta.core.plain import is_host_readable, plain_tensor
 from pta.core.samples import LARGEST_NORM, LONGEST_MEAN, Samples, longest_unit
 from pta.engines.caches.admission import EMPTY
 from pta.errors import InvalidParameter, StateMismatch, first_line, shown

@@ -12,9 +12,8 @@ from pta.core.towers import ImageTower, TokenBlock, attention
 from pta.door.weights.hub import in_one_line
 from pta.errors import InvalidParameter, UnavailableModel
 from pta.models.clip.prompts import CausalBlock, CausalPrompts, CausalTower, PromptTokens
-from pta.models.encoder import at_end
+from pta.models.encoder import ImageEncoder, at_end
 from pta.models.huggingface_files import HuggingFaceFiles, tokenizer_digest
-from pta.models.image_encoder import ImageEncoder
 
 _SIZES = {(768, 12): "B", (1024, 24): "L", (1152, 27): "So400m", (1280, 32): "H", (1536, 40): "g"}  # width, depth
 _WITHOUT_PUNCTUATION = str.maketrans("_", " ", string.punctuation.replace("_", ""))

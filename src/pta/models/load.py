@@ -17,9 +17,8 @@ from pta.core.modality import CLOUDS, IMAGES, Modality
 from pta.core.plugins import load_plugin, plugin_names
 from pta.errors import InvalidParameter, UnavailableModel, nearest
 from pta.models.encoder import Encoder
-from pta.models.packaged.embedded import EmbeddedEncoder
+from pta.models.packaged.embedded import EmbeddedEncoder, PackagedEncoder
 from pta.models.packaged.embedded_points import EmbeddedPointsEncoder
-from pta.models.packaged.packaged_encoder import PackagedEncoder
 
 DEFAULT_MODEL = "hf:openai/clip-vit-base-patch16"
 

@@ -20,9 +20,8 @@ from pta.door.images import Preprocessing
 from pta.door.weights.hub import MissingFiles, hub_folder, in_one_line, require_reachable
 from pta.door.weights.weights import read_weights
 from pta.errors import UnavailableModel, how_to_install, nearest, shown
-from pta.models.encoder import at_end
+from pta.models.encoder import ImageEncoder, at_end
 from pta.models.huggingface_files import tokenizer_digest
-from pta.models.image_encoder import ImageEncoder
 
 _PREPROCESSING = ("mean", "std", "interpolation", "resize_mode")
 _WEIGHTS, _SAFE_WEIGHTS = "open_clip_pytorch_model.bin", "open_clip_model.safetensors"  # where a tag names no file

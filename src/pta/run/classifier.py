@@ -4,24 +4,31 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, overload
+from typing import Any, NamedTuple, overload
 
 import torch
 from torch import Tensor
 
-from pta.core.parameters import require_choice, require_count, require_number, require_switch, require_texts
-from pta.core.plain import plain_list
+from pta.core.classifier import plain_list
+from pta.core.limits import USUAL_LIMITS, Limits
+from pta.core.parameters import (
+    check_given,
+    choice,
+    require_count,
+    require_number,
+    require_switch,
+    require_texts,
+    switch,
+)
 from pta.core.samples import Samples
 from pta.data.prompts import build_classifier, default_cache, load_templates
 from pta.door.files import as_path
-from pta.door.limits import USUAL_LIMITS, Limits
 from pta.engines.zero_shot import entropy_of
 from pta.errors import InvalidParameter, nearest, shown
 from pta.methods import Adapter, create_adapter, load_adapter
 from pta.models import Encoder, load_encoder
 from pta.run.encoding import encode_prepared, samples_of
-from pta.run.gpu.encoder_program import EncoderProgram
-from pta.run.gpu.transfers import Download
+from pta.run.gpu.encoder_program import Download, EncoderProgram
 from pta.run.reading import Decode, Decoding, Reading, Views, open_decoding
 
 
@@ -51,6 +58,7 @@ class AnswerColumns(NamedTuple):
     zero_shot_labels: list[str]
     zero_shot_probabilities: list[float]  # of these
     entropies: list[float]  # of the probabilities after adaptation, in nats
+    changed: int  # answers that adaptation changed
     rejected: list[bool] | None  # None without `reject_below`
 
 
@@ -79,19 +87,16 @@ class AnswerBatch(Sequence[Answer]):
         top, least = self._top, self._reject_below
         numbers = self._download.wait().T.tolist()
         probabilities = numbers[top : 2 * top]
+        labels, alone = [self._names(column) for column in numbers[:top]], self._names(numbers[-3])
         return AnswerColumns(
-            labels=[self._names(column) for column in numbers[:top]],
+            labels=labels,
             probabilities=probabilities,
-            zero_shot_labels=self._names(numbers[-3]),
+            zero_shot_labels=alone,
             zero_shot_probabilities=numbers[-2],
             entropies=numbers[-1],
+            changed=sum(map(str.__ne__, labels[0], alone)),
             rejected=None if least is None else [probability < least for probability in probabilities[0]],
         )
-
-    @property
-    def changed(self) -> int:
-        """How many answers adaptation changed."""
-        return sum(map(str.__ne__, self.columns.labels[0], self.columns.zero_shot_labels))
 
     def __len__(self) -> int:
         return self._count
@@ -135,6 +140,11 @@ def answers_from(
 
 
 MOST_ANSWERS = 2**20
+_CHECKED = {
+    "raw_probability": switch(False, "the softmax of the raw logits, not calibrated"),
+    "decode": choice("auto", Decode, "the decoder of image files"),
+    "compiled": switch(True, "compile the model on a GPU"),
+}
 
 
 class Classifier:
@@ -191,11 +201,13 @@ class Classifier:
         prompts = load_templates(templates, suited) if isinstance(templates, str) else templates
         folder = default_cache() if cache == "default" else None if cache is None else as_path(cache)
         self.classifier = build_classifier(self.encoder, classes, prompts, descriptions=descriptions, cache=folder)
-        require_probabilities(raw_probability, reject_below)
+        switches = {"raw_probability": raw_probability, "decode": decode, "compiled": compiled}
+        check_given("pta.Classifier", _CHECKED, switches)
+        if reject_below is not None:
+            require_probabilities(raw_probability, reject_below)
         self.raw_probability, self.reject_below = raw_probability, reject_below
-        require_choice("decode", decode, get_args(Decode))
         self.views, self._limits, self._decode = Views.crops(views), limits, decode
-        self._optimise = require_switch("compiled", compiled)
+        self._optimise = compiled
         self._programs: dict[int, EncoderProgram] = {}
         self._opened: tuple[frozenset[str], Reading, Decoding] | None = None
         adapter = create_adapter(method, self.classifier, model=self.encoder, source=expected, **parameters)
@@ -259,7 +271,7 @@ class Classifier:
 
     def reading(self, reading: Reading) -> Reading:
         """How to read samples so that the method gets what it needs."""
-        return reading.for_needs(self.adapter.needs_with(self.adapter.parameters), self.views)
+        return reading.for_needs(self.adapter.inputs, self.views)
 
     def _numbers_of(self, names: Sequence[str]) -> list[int]:
         wanted = require_texts("classes", names)
@@ -274,18 +286,17 @@ class Classifier:
             raise InvalidParameter(
                 f"{adapter.name} with these parameters needs the whole stream before it predicts; use pta eval"
             )
-        needs = adapter.needs_with(adapter.parameters)
         counts = {}
-        if "views" in needs:
+        if "views" in adapter.inputs:
             self.encoder.preparer(views=self.views)
             counts["views"] = self.views.count
-        if "patches" in needs:
+        if "patches" in adapter.inputs:
             counts["patches"] = self.encoder.patch_count()
         if counts:
             one = torch.eye(1, self.encoder.dim)
             some = {name: one.expand(1, count, -1) for name, count in counts.items()}
             adapter.require(Samples(one, **some))  # fails early if something is missing
-        takes_batches = adapter.max_batch != 1 and needs == {"features"}
+        takes_batches = adapter.max_batch != 1 and adapter.inputs == {"features"} and adapter.model is None
         # One sample at a time, launching kernels would take longer than the host needs.
         return adapter.to(self.encoder.device) if takes_batches and self.encoder.device.type == "cuda" else adapter
 
@@ -308,7 +319,7 @@ class Classifier:
 
     def _open_decoding(self) -> tuple[Reading, Decoding]:
         """How samples in memory are read, which changes only with what the method needs."""
-        needs = self.adapter.needs_with(self.adapter.parameters)
+        needs = self.adapter.inputs
         if self._opened is None or self._opened[0] != needs:
             reading = Reading(limits=self._limits, decode=self._decode).for_needs(needs, self.views)
             self._opened = needs, reading, open_decoding(self.encoder, reading)
@@ -354,9 +365,8 @@ class Classifier:
             )
 
 
-def require_probabilities(raw_probability: object, reject_below: object) -> None:
+def require_probabilities(raw_probability: bool, reject_below: object) -> None:
     """Refuse a threshold that is not a probability, and any threshold for raw probabilities."""
-    if reject_below is not None:
-        require_number("reject_below", reject_below, 0.0, 1.0)
-    if require_switch("raw_probability", raw_probability) and reject_below is not None:
+    require_number("reject_below", reject_below, 0.0, 1.0)
+    if raw_probability:
         raise InvalidParameter("reject_below needs calibrated probabilities; leave out raw_probability")

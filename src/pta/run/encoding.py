@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
@@ -13,14 +14,13 @@ from torch import Tensor
 
 from pta.core.samples import SMALLEST_NORM, Samples
 from pta.data.sample_set import SampleReference
+from pta.door.images.bare import BaselineJpeg
 from pta.door.images.batch_decoder import Prepared as Picture
-from pta.door.images.jpeg import BaselineJpeg
 from pta.errors import InvalidSamples, PtaError, UnreadableSample, naming
 from pta.models import Encoder, ImageEncoder
-from pta.models.encoder import Prepare, Raw, by_shape
+from pta.models.encoder import Prepare, Raw
 from pta.run.feed.batches import Prepared, default_workers, in_stages, prepare_in_batches
-from pta.run.gpu.encoder_program import EncoderProgram
-from pta.run.gpu.transfers import Download
+from pta.run.gpu.encoder_program import Download, EncoderProgram
 from pta.run.reading import PILLOW, Decoding, Reading, open_decoding
 
 OnError = Literal["stop", "skip"]
@@ -68,7 +68,8 @@ def encode_files(
     """
     encoder, device = program.encoder, program.encoder.device.type
     decoding = decoding or open_decoding(encoder, reading)
-    prepare = _PrepareFile(decoding.prepare, encoder.preparer(limits=reading.limits), reading)
+    plain = decoding.prepare if reading.generated is None else encoder.preparer(limits=reading.limits)
+    prepare = _PrepareFile(decoding.prepare, plain, reading)
     processes = reading.processes
     if processes is None:
         processes = device == "cuda" and program.expects_many
@@ -202,7 +203,7 @@ def encode_prepared(program: EncoderProgram, prepared: Sequence[Raw] | Tensor, r
         if prepared.is_cuda:
             prepared.record_stream(torch.cuda.current_stream(prepared.device))  # it was made on another
         return _encode_plain(program, prepared, reading)
-    alike, place = by_shape(prepared)
+    alike, place = _by_shape(prepared)
     if len(alike) > 1 and reading.raw:
         shapes = " and ".join("×".join(map(str, prepared[numbers[0]].shape)) for numbers in alike[:2])
         raise InvalidSamples(f"raw samples must have one shape, got {shapes}; give samples of one size")
@@ -210,6 +211,14 @@ def encode_prepared(program: EncoderProgram, prepared: Sequence[Raw] | Tensor, r
     if len(parts) == 1:
         return parts[0]
     return {name: torch.cat([part[name] for part in parts])[place] for name in parts[0]}
+
+
+def _by_shape(samples: Sequence[Tensor | Raw]) -> tuple[list[list[int]], Tensor]:
+    """The numbers of the samples of each shape, and where every sample is once these stand one after the other."""
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for number, sample in enumerate(samples):
+        alike.setdefault(tuple(sample.shape), []).append(number)
+    return list(alike.values()), torch.tensor(list(chain.from_iterable(alike.values()))).argsort()
 
 
 def _encode_alike(program: EncoderProgram, prepared: Sequence[Raw], reading: Reading) -> dict[str, Tensor]:

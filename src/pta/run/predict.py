@@ -42,19 +42,20 @@ class Tally:
     began: float = field(default_factory=time.perf_counter)
     _coming: deque[AnswerBatch] = field(default_factory=deque)
 
-    def add(self, part: PredictedBatch) -> None:
-        """Count a batch."""
-        self.samples += len(part.answers)
+    def add(self, part: PredictedBatch) -> str:
+        """Count a batch, and return the new sentence."""
+        self.samples += len(part.answered)
         self.skipped += len(part.failures)
         self._coming.append(part.answers)
+        return self.sentence()
 
     def sentence(self) -> str:
         """The counts, the throughput so far, and how many labels differ from zero-shot."""
         while self._coming and self._coming[0].arrived:
-            answers = self._coming.popleft()
-            self.changed += answers.changed
-            if answers.columns.rejected is not None:
-                self.rejected = (self.rejected or 0) + sum(answers.columns.rejected)
+            held = self._coming.popleft().columns
+            self.changed += held.changed
+            if held.rejected is not None:
+                self.rejected = (self.rejected or 0) + sum(held.rejected)
         speed = self.samples / max(time.perf_counter() - self.began, 1e-9)
         share = 100 * self.changed / max(self.samples, 1)
         skipped = f", {self.skipped:,} skipped" if self.skipped else ""
@@ -81,12 +82,14 @@ def predict_stream(
 ) -> Iterator[PredictedBatch]:
     """Batches of answers in the order of the samples; `first` is the number of the first sample.
 
-    `total` is the number of samples if it is known: on a GPU the model is compiled for many.
+    `total` is the number of samples if it is known: on a GPU the model is compiled for many. A `decoding` was opened
+    for a reading that suits the classifier.
 
     When a batch is yielded, the classifier has learned exactly the batches yielded so far. For `on_error`, `live` and
     `stopping` see `encode_files`.
     """
-    reading = classifier.reading(reading or Reading())
+    if reading is None or decoding is None:
+        reading = classifier.reading(reading or Reading())
     expected = None if total is None else total - first
     program = EncoderProgram(classifier.encoder, reading.encoded_at_once, expected, optimise=reading.compiled)
     parts = encode_files(
@@ -100,9 +103,10 @@ def predict_stream(
 
 
 def _predicted(classifier: Classifier, part: Encoded[SampleReference], learn: bool, top: int) -> PredictedBatch:
-    answers = AnswerBatch(torch.empty(0, 2 * top + 3), ())
     if part.samples:
         on_device = part.on_device if classifier.adapter.classifier.anchors.is_cuda else None
         answers = classifier.answers(samples_of(part.tensors, on_device), learn=learn, top=top)
+    else:
+        answers = AnswerBatch(torch.empty(0, 2 * top + 3), ())
     taken, answered = ([sample.key for _, sample in samples] for samples in (part.taken, part.samples))
     return PredictedBatch(taken, answered, answers, [error for _, error in part.failures])

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -14,27 +14,29 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from pta.core.limits import USUAL_LIMITS, Limits
 from pta.core.modality import IMAGES, Modality
-from pta.core.parameters import require_choice, require_count, require_seed
+from pta.core.parameters import check_given, choice, count, require_seed
 from pta.data.generated import GeneratedPictures
 from pta.data.views import MODES, MOST_VIEWS, Mode, make_views
 from pta.door.images import Preprocessing
+from pta.door.images.bare import BaselineJpeg
 from pta.door.images.batch_decoder import DECODE_MEMORY, BatchDecoder, PrepareFile
 from pta.door.images.batch_decoder import Prepared as Picture
 from pta.door.images.decoders import available_decoder
 from pta.door.images.device import resize_ragged
-from pta.door.images.jpeg import BaselineJpeg
-from pta.door.limits import USUAL_LIMITS, Limits
-from pta.errors import InvalidParameter, PtaError, naming, shown
+from pta.errors import InvalidParameter, PtaError, naming, nearest, shown
 from pta.models import Encoder, ImageEncoder
-from pta.models.encoder import Prepare, Raw, content_of
-from pta.models.image_encoder import PicturePreparer
+from pta.models.encoder import PicturePreparer, Prepare, Raw, content_of
 from pta.run.gpu.encoder_program import ON_DEVICE
 
-_LARGEST_BATCH, _MOST_WORKERS, _MOST_MEMORY = 2**20, 1024, 2**40
-
-
 Decode = Literal["auto", "pillow", "gpu"]
+_CHECKED = {
+    "batch": count(64, 1, 2**20, "samples, or views, encoded at once"),
+    "workers": count(None, 1, 1024, "threads or processes that prepare them"),
+    "decode": choice("auto", Decode, "what decodes images"),
+    "decode_memory": count(DECODE_MEMORY, 1, 2**40, "bytes of decoded pixels on the GPU at once"),
+}
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ class Views:
     def __post_init__(self) -> None:
         if not isinstance(self.count, int) or not 2 <= self.count <= MOST_VIEWS:
             raise InvalidParameter(f"an image can have 2 to {MOST_VIEWS} views, not {shown(self.count)}")
-        require_choice("mode", self.mode, MODES)
+        if self.mode not in MODES:
+            raise InvalidParameter(f"mode={shown(self.mode)} is not a choice; {nearest(self.mode, MODES)}")
         if self.seed is not None:
             require_seed(self.seed)
 
@@ -72,7 +75,7 @@ class Reading:
 
     batch: int = 64  # samples, or views, encoded at once
     workers: int | None = None  # threads that prepare them; see `pta.run.feed.batches.default_workers`
-    fast_decode: bool = False  # large JPEG files at a fraction of their size (`pta.models.image_encoder.FAST_MARGIN`)
+    fast_decode: bool = False  # large JPEG files at a fraction of their size (`pta.models.encoder.FAST_MARGIN`)
     views: Views | None = None  # augmented views of every sample, instead of the sample alone
     raw: bool = False  # give out raw samples beside the features, for methods that look inside a tower
     limits: Limits = USUAL_LIMITS  # what is larger cannot be read
@@ -85,11 +88,8 @@ class Reading:
     compiled: bool = True  # compile the model on a GPU; see `pta.run.gpu.encoder_program`
 
     def __post_init__(self) -> None:
-        require_count("batch", self.batch, 1, _LARGEST_BATCH)
-        if self.workers is not None:
-            require_count("workers", self.workers, 1, _MOST_WORKERS)
-        require_choice("decode", self.decode, get_args(Decode))
-        require_count("decode_memory", self.decode_memory, 1, _MOST_MEMORY)
+        given = {name: getattr(self, name) for name in _CHECKED}
+        check_given("a Reading", _CHECKED, {name: one for name, one in given.items() if one is not None})
         self._require_fitting()
 
     def _require_fitting(self) -> None:

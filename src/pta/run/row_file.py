@@ -149,7 +149,7 @@ class RowFile:
     def __init__(self, path: Path, top: int, after: RowMark | None = None, *, rejects: bool = False) -> None:
         self._name, self._unwritten = path.name, ""
         self._pending = io.StringIO()
-        with explaining(f"cannot write {path}"):
+        try:
             self._file = path.open("a+b", buffering=0)
             self._size = self._file.seek(0, os.SEEK_END)
             if after is not None:
@@ -157,6 +157,8 @@ class RowFile:
                 self._append(after.unwritten)
             if self._size and _last(self._file, 1, self._size) != b"\n":
                 self._append("\n")  # a kill cut the last row off
+        except OSError as error:
+            raise family(error)(f"cannot write {path}: {reason(error)}") from None
         is_csv, how = path.suffix == ".csv", {"rejects": rejects, "header": not self._size}
         self._rows = CsvRows(self._pending, top, **how) if is_csv else JsonLines(self._pending)
 

@@ -7,11 +7,12 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from pta.data.sample_set import SampleReference
 from pta.errors import PtaError, StateMismatch
@@ -53,13 +54,14 @@ def read_record(state: Path) -> StreamRecord | None:
         raise StateMismatch(f"{state}: its record of the stream is damaged") from None
 
 
+@dataclass
 class Progress:
     """How many samples of a stream were taken, and which."""
 
-    def __init__(self, decoder: str = "") -> None:
-        self.taken, self.decoder = 0, decoder
-        self.last: str | None = None
-        self._keys = hashlib.sha256()
+    decoder: str = ""
+    taken: int = 0
+    last: str | None = None
+    _keys: Any = field(default_factory=hashlib.sha256)
 
     def decoded_by(self, name: str) -> None:
         """Record what decodes the samples, beside what did so before."""
@@ -109,6 +111,7 @@ class RowSink(Protocol):
         """Where the rows end, once they are safe; None if they cannot be found again."""
 
 
+@dataclass
 class RowThread:
     """Writes rows in order, in a separate thread.
 
@@ -116,11 +119,10 @@ class RowThread:
     are handed on all the same, so that a `RowFile` can keep them for the state.
     """
 
-    def __init__(self, sink: RowSink) -> None:
-        self._sink = sink
-        self._thread = ThreadPoolExecutor(1, "rows")
-        self._waiting: deque[Future[None]] = deque()
-        self._failure: BaseException | None = None
+    _sink: RowSink
+    _thread: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "rows"))
+    _waiting: deque[Future[None]] = field(default_factory=deque)
+    _failure: BaseException | None = None
 
     def write(self, paths: Sequence[str], answers: AnswerBatch) -> None:
         """Add the rows of a batch soon."""
@@ -159,6 +161,7 @@ class RowThread:
 _TIMES_AS_LONG = 20  # as a save took, the next one waits at least
 
 
+@dataclass
 class SavedStream:
     """Takes the batches of `predict_stream`: writes their rows, and saves the state to a file, if one is given.
 
@@ -167,12 +170,13 @@ class SavedStream:
     covers exactly the rows that are on the disk by then, and those that could not be written, which it keeps.
     """
 
-    def __init__(
-        self, classifier: Classifier, state: Path | None, rows: RowSink, progress: Progress, every: float
-    ) -> None:
-        self._classifier, self._state, self._rows, self._progress = classifier, state, rows, progress
-        self._every, self._due = every, 0.0
-        self._saved: int | None = None  # samples that were taken when the state was saved here
+    _classifier: Classifier
+    _state: Path | None
+    _rows: RowSink
+    _progress: Progress
+    every: float
+    _due: float = 0.0
+    _saved: int | None = None  # samples that were taken when the state was saved here
 
     @property
     def saved_to(self) -> Path | None:
@@ -227,4 +231,4 @@ class SavedStream:
             lost = self._progress.taken - self._saved
             raise type(error)(f"{error}; the state after the last {lost:,} samples was not saved") from None
         self._saved, now = self._progress.taken, time.monotonic()
-        self._due = now + max(self._every, _TIMES_AS_LONG * (now - began)) if self._every else now
+        self._due = now + max(self.every, _TIMES_AS_LONG * (now - began)) if self.every else now

@@ -11,8 +11,8 @@ from itertools import product
 from pathlib import Path
 from typing import IO, Any
 
+from pta.core.limits import USUAL_LIMITS
 from pta.door.files import exists, read_text, require_short, understanding
-from pta.door.limits import USUAL_LIMITS
 from pta.errors import InvalidParameter, MissingPackage, UnreadableFile, UnreadableSample, family, first_line
 
 _MOST_FILES = 100_000

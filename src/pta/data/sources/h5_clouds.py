@@ -10,10 +10,10 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from pta.core.limits import USUAL_LIMITS
 from pta.core.modality import CLOUDS, Modality
 from pta.data.sample_set import SampleFile, SampleSet
 from pta.door.files import read_text
-from pta.door.limits import USUAL_LIMITS
 from pta.door.points.h5 import read_h5
 from pta.errors import UnreadableFile
 

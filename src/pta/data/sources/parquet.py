@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from pta.core.limits import USUAL_LIMITS
 from pta.data.sources.addresses import open_binary, resolve
 from pta.door.files import require_short, understanding
-from pta.door.limits import USUAL_LIMITS
 from pta.errors import InvalidParameter, UnreadableFile, UnreadableSample, family, first_line
 
 COLUMNS = pa.schema(

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.plain import plain_number
+from pta.core.parameters import plain_number
 from pta.core.samples import Samples
 from pta.engines.prompts.view_entropy import by_entropy, number_kept
 from pta.errors import InvalidParameter, InvalidSamples, shown

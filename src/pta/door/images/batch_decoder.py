@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pta.core.limits import USUAL_LIMITS, Limits
+from pta.door.images.bare import BaselineJpeg, baseline_jpeg
 from pta.door.images.decoders import Decoder
 from pta.door.images.device import resize_ragged
-from pta.door.images.jpeg import BaselineJpeg, baseline_jpeg
 from pta.door.images.preprocessing import Pixels, Preprocessing
 from pta.door.images.reading import made_in_room, open_image, require_few_pixels
-from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import UnreadableSample
 
 DECODE_MEMORY = 2 * 2**30

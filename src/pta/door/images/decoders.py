@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from pta.door.images.jpeg import Content
+from pta.door.images.bare import Content
 
 
 class Decoder(Protocol):

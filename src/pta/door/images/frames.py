@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from io import BufferedReader
 
-from pta.door.images import jpeg
-from pta.door.limits import USUAL_LIMITS
+from pta.core.limits import USUAL_LIMITS
+from pta.door.images.bare import END_OF_IMAGE, MARKER, START_OF_SCAN, WITHOUT_LENGTH
 from pta.errors import UnreadableSample
 
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -116,13 +116,13 @@ def _read_png(incoming: _Incoming) -> None:
 def _read_jpeg(incoming: _Incoming) -> None:
     """Go from marker to marker: a thumbnail inside a segment also has an end-of-image, which is not ours."""
     marker = _next_marker(incoming)
-    while marker != jpeg.END_OF_IMAGE:
-        if marker not in jpeg.WITHOUT_LENGTH:
+    while marker != END_OF_IMAGE:
+        if marker not in WITHOUT_LENGTH:
             length = int.from_bytes(incoming.take(2))  # counts its own two bytes
             _require_sound(length >= 2)
             incoming.take(length - 2)
-        scan = marker == jpeg.START_OF_SCAN
-        marker = incoming.take_through(jpeg.MARKER) if scan else _next_marker(incoming)
+        scan = marker == START_OF_SCAN
+        marker = incoming.take_through(MARKER) if scan else _next_marker(incoming)
 
 
 def _next_marker(incoming: _Incoming) -> int:

@@ -13,9 +13,9 @@ from typing import TypeVar
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from pta.core.limits import USUAL_LIMITS, Limits
 from pta.door.images.bare import FORMATS, bare_image
 from pta.door.images.preprocessing import Preprocessing
-from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import UnreadableSample, first_line, naming
 
 Made = TypeVar("Made")

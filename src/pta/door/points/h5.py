@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.core.memory import require_unpackable
+from pta.core.limits import require_unpackable
 from pta.door.files import existing_file, understanding, write_atomically
 from pta.errors import MissingPackage, UnreadableFile, how_to_install
 

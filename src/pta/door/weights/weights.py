@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pta.core.memory import require_memory
+from pta.core.limits import require_memory
 from pta.door.files import existing_file, read_exactly, read_tensors, understanding
 from pta.door.weights.inert_pickle import Inert, StoredTensor, read_pickle, state_dict_in
 from pta.errors import UnreadableFile, naming, shown

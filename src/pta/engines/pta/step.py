@@ -69,7 +69,7 @@ class CompiledStep:
 
         self._step = step
         self._tensors = classifier.anchors, *vars(prototypes).values(), seen
-        self._shape, self._dtype = (1, classifier.dim), classifier.anchors.dtype
+        self._shape, self._dtype = (1, classifier.anchors.shape[1]), classifier.anchors.dtype
         numbers = classifier.scale, classifier.bias, rule.threshold, rule.h, rule.w, prototypes.arrived_within
         switches = rule.anchor == "recursive", rule.order == "predict-first", rule.weight == "raw", rule.renormalise
         self._arguments = *(tensor.numpy() for tensor in self._tensors), *numbers, *switches
@@ -83,7 +83,7 @@ class CompiledStep:
         if last is not None and all(map(is_, last._tensors, tensors)):
             return last
         same_precision = prototypes.knowledge.dtype == classifier.anchors.dtype
-        in_order = classifier.anchors.is_contiguous() and all(map(is_host_readable, tensors))
+        in_order = classifier.anchors.is_contiguous() and is_host_readable(*tensors)
         return cls(classifier, prototypes, seen, rule) if same_precision and in_order and numba_is_installed() else None
 
     def __call__(self, samples: object) -> Tensor | None:

@@ -21,8 +21,7 @@ from pta.models.clip.state_dict import State, fill, shape_of
 from pta.models.clip.tokenizer import END, VOCABULARY, clip_ids
 from pta.models.clip.transformer import Transformer
 from pta.models.clip.vit import VisionTransformer
-from pta.models.encoder import Encoder, at_end
-from pta.models.image_encoder import ImageEncoder
+from pta.models.encoder import Encoder, ImageEncoder, at_end
 
 
 class ClipText(Encoder):

@@ -14,7 +14,7 @@ from torch.nn.functional import leaky_relu, normalize
 
 from pta.door.points.groups import nearest_points
 from pta.models.clouds.cloud_encoder import TokenCloudEncoder
-from pta.models.packaged.packaged_encoder import PackagedEncoder, TextConfig
+from pta.models.packaged.embedded import PackagedEncoder, TextConfig
 
 POINT_TEMPLATES = (
     "a scan of one {}.",

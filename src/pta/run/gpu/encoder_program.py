@@ -2,15 +2,18 @@
 
 Compiling takes as long as encoding tens of thousands of images. So it is done in the background while the model runs as
 it is, or not at all. It is recorded between two batches: what another thread allocates meanwhile would break that.
+
+Here are also what every program on a GPU uses: recordings, and copies of batches to the GPU and back.
 """
 
 import atexit
 import ctypes
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
+from itertools import cycle
 from subprocess import SubprocessError
 
 import torch
@@ -19,8 +22,6 @@ from torch import Tensor
 from pta.door.foreign import failure_of
 from pta.errors import InvalidParameter, first_line
 from pta.models import Encoder, ImageEncoder
-from pta.run.gpu.recording import Recording
-from pta.run.gpu.transfers import Uploads
 
 COMPILED_FROM = 2_000
 """A model is compiled for at least this many samples."""
@@ -30,6 +31,105 @@ COMPILER_ERRORS = (RuntimeError, OSError, SubprocessError, ImportError)
 
 ON_DEVICE = threading.Lock()
 """Held while a recording is made, and by other threads that use the GPU."""
+
+
+_WARM_UPS = 3  # kernels are compiled and chosen before they are recorded
+
+
+class Recording:
+    """What `work` does with tensors that stay where they are; after recording, its `state` is as it was before.
+
+    All recordings of a program share a stream, because libraries keep memory for each.
+    """
+
+    def __init__(
+        self, work: Callable[[], tuple[Tensor, ...]], state: Iterable[Tensor], stream: torch.cuda.Stream
+    ) -> None:
+        written = list(state)
+        saved = [tensor.clone() for tensor in written]
+        stream.wait_stream(torch.cuda.current_stream())
+        try:
+            with torch.cuda.stream(stream):
+                for _ in range(_WARM_UPS):
+                    work()
+        finally:
+            torch.cuda.current_stream().wait_stream(stream)
+            for tensor, before in zip(written, saved, strict=True):
+                tensor.copy_(before)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
+            self._results = work()
+
+    def replay(self) -> tuple[Tensor, ...]:
+        """Do the work; the results are copies."""
+        self._graph.replay()
+        return tuple(result.clone() for result in self._results)
+
+
+class Download:
+    """An asynchronous copy of a tensor to the host, started at once; a tensor on the host is not copied."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._copy, self._done = tensor, None
+        if tensor.is_cuda:
+            self._copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            self._copy.copy_(tensor, non_blocking=True)
+            self._done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+            self._done.record()
+
+    @property
+    def arrived(self) -> bool:
+        """Whether `wait` would return at once."""
+        return self._done is None or bool(self._done.query())  # type: ignore[no-untyped-call]
+
+    def wait(self) -> Tensor:
+        """The copy, once it is complete."""
+        if self._done is not None:
+            self._done.synchronize()
+        return self._copy
+
+
+_SLOTS = 2  # one is filled while the other is read
+
+
+class Uploads:
+    """Sends batches, which are to be `like` one on the device, on a stream of their own."""
+
+    def __init__(self, like: Tensor) -> None:
+        self._slots = cycle([_Slot(like) for _ in range(_SLOTS)])
+        self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self._stream.wait_stream(torch.cuda.current_stream())  # it may still use the memory of the slots
+
+    def send(self, pixels: Tensor, into: Tensor) -> None:
+        """Write pixels to the first rows of `into`, on the current stream; the host does not wait for that."""
+        slot = next(self._slots)
+        slot.upload(pixels, self._stream)
+        slot.hand_over(into[: len(pixels)])
+
+
+class _Slot:
+    """A batch in memory that a GPU can read by itself, and its copy there."""
+
+    def __init__(self, like: Tensor) -> None:
+        self.host = torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
+        self.device = torch.empty_like(like)
+        self.uploaded = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self.handed_over = torch.cuda.Event()  # type: ignore[no-untyped-call]
+
+    def upload(self, pixels: Tensor, stream: torch.cuda.Stream) -> None:
+        """Copy pixels here and send them off, as soon as what was here before has left."""
+        self.uploaded.synchronize()
+        self.host[: len(pixels)].copy_(pixels)
+        with torch.cuda.stream(stream):
+            stream.wait_event(self.handed_over)
+            self.device[: len(pixels)].copy_(self.host[: len(pixels)], non_blocking=True)
+            self.uploaded.record()
+
+    def hand_over(self, into: Tensor) -> None:
+        """Copy what was uploaded, once it is there."""
+        torch.cuda.current_stream().wait_event(self.uploaded)
+        into.copy_(self.device[: len(into)])
+        self.handed_over.record()
 
 
 class EncoderProgram:

@@ -24,9 +24,8 @@ from pta.door.images.preprocessing import require_bytes
 from pta.errors import InvalidParameter, InvalidSamples, first_line, shown
 from pta.methods.adapter import Adapter
 from pta.models import ImageEncoder
+from pta.run.gpu.encoder_program import Download, Recording, Uploads
 from pta.run.gpu.recordable import is_recordable
-from pta.run.gpu.recording import Recording
-from pta.run.gpu.transfers import Download, Uploads
 
 Pixels = Tensor | npt.NDArray[np.uint8]
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pta.core.limits import Limits
 from pta.door.images.reading import open_counted
-from pta.door.limits import Limits
 from pta.errors import PtaError, UnreadableSample, naming
 from pta.models import Encoder, ImageEncoder
 from pta.run.encoding import encode_prepared

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.door.limits import USUAL_LIMITS, Limits
+from pta.core.limits import USUAL_LIMITS, Limits
 from pta.engines.pta.rule import Rule
 from pta.errors import InvalidParameter
 from pta.methods import Adapter, create_adapter

@@ -1,11 +1,36 @@
-"""Memory limits: a file that needs more is refused before it is read."""
+"""How large a sample may be, and how much memory a file may need. What is larger is refused before any work."""
 
 import os
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from pta.errors import UnreadableFile
+from pta.errors import InvalidParameter, UnreadableFile
+
+_MOST_PIXELS = 178_956_970  # more are refused by Pillow itself
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The largest sample that is read.
+
+    >>> Limits(max_pixels=10**6).max_bytes
+    268435456
+    """
+
+    max_bytes: int = 256 * 2**20  # of a file or a frame, still encoded
+    max_pixels: int = 89_478_485  # of a picture; they take 256 MiB as bytes of red, green and blue
+
+    def __post_init__(self) -> None:
+        for name, largest in (("max_bytes", 2**40), ("max_pixels", _MOST_PIXELS)):
+            given = getattr(self, name)
+            if type(given) is not int or not 1 <= given <= largest:
+                raise InvalidParameter(f"{name} must be a whole number from 1 to {largest:,}, not {given!r}")
+
+
+USUAL_LIMITS = Limits()
+
 
 _SHARE = 0.75  # of what is available; the rest is for what is made of it
 _ALWAYS_UNPACKED = 256 * 2**20  # bytes
