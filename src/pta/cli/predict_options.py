@@ -227,6 +227,7 @@ class PredictOptions:
 
     def reading(self) -> Reading:
         """How samples are read for the method."""
+        parameters = self.method.parameters
         method = adapter_class(self.method.name)
         if method.scope == "stream":
             raise InvalidParameter(
@@ -234,7 +235,7 @@ class PredictOptions:
                 "use pta extract and pta eval --predictions"
             )
         reading = self.samples.reading(self.samples.processes)
-        return reading.for_needs(method.needs_with(self.method.parameters), Views.crops(self.views))
+        return reading.for_needs(method.needs_with(parameters), Views.crops(self.views))
 
     @contextmanager
     def alone(self, names: Sequence[str], top: int) -> Iterator[None]:

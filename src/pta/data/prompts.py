@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.parameters import require_mapping, require_text, require_texts
+from pta.core.parameters import require_mapping, require_texts
 from pta.door.files import load_tensors, packaged_json, read_json, read_text, save_tensors, understanding
 from pta.errors import InvalidParameter, PtaError, UnreadableFile, naming, nearest, shown, some_of
 
@@ -118,7 +118,7 @@ def load_templates(name: str, dataset: str | None = None) -> tuple[str, ...]:
     >>> len(load_templates("clip")), load_templates("a sketch of a {}.")
     (7, ('a sketch of a {}.',))
     """
-    if require_text("the name of templates", name) in _ENSEMBLES:
+    if name in _ENSEMBLES:
         return _ensemble(name)
     if name in _MIXTURES:
         return _ensemble(_MIXTURES[name]) if dataset is None else _of_dataset(name, dataset)
@@ -153,7 +153,7 @@ def _ensemble(name: str) -> tuple[str, ...]:
 def _of_dataset(mixture: str, dataset: str) -> tuple[str, ...]:
     packaged = packaged_json("templates.json")
     ensembles, own = packaged[mixture], packaged["dataset"]
-    if require_text("the name of a dataset", dataset) in own:
+    if dataset in own:
         return (own[dataset],)
     if dataset not in ensembles:
         known = nearest(dataset, sorted({**own, **ensembles}))

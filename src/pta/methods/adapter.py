@@ -27,14 +27,12 @@ from pta.methods.stages import Stages
 from pta.methods.state import (
     Bound,
     Initial,
-    Piece,
     Pieces,
     Refreshes,
     Snapshot,
     class_numbers,
     device_named,
     full,
-    usual_bound,
 )
 from pta.methods.state_file import pack_state
 
@@ -235,15 +233,8 @@ class Adapter(Declaration, ABC):
 
         It becomes the attribute of that name; assigning the returned value to it informs type checkers.
         """
-        try:
-            start = initial(self.classifier)
-        except (RuntimeError, MemoryError) as error:
-            if "allocate" not in str(error):
-                raise
-            raise InvalidParameter(f"{self.name} with these parameters needs more memory than there is") from None
-        self.pieces[name] = Piece(self, name, initial, per_class, within or usual_bound(start.dtype))
-        setattr(self, name, start)
-        return start
+        self.pieces.declare(self, {name: (initial, within)}, per_class=per_class)
+        return getattr(self, name)
 
     def add_counter(self, name: str) -> Tensor:
         """Declare a count of samples."""

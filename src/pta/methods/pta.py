@@ -39,7 +39,7 @@ from pta.engines.segments.segment import Segment
 from pta.errors import InvalidParameter, StateMismatch
 from pta.methods.adapter import Adapter
 from pta.methods.declaration import Origin
-from pta.methods.state import SHARES, UNIT_BALL, UNIT_ROWS, doubles, full
+from pta.methods.state import FLAGS, SHARES, UNIT_BALL, UNIT_ROWS, doubles, full
 
 Fusion = Literal["logits", "probabilities"]
 Variant = Literal["released", "paper"]
@@ -121,11 +121,14 @@ class PTA(Adapter):
         if classifier.anchors.dtype != computing:
             self.classifier = classifier.to(dtype=computing)
         (C, d), state = classifier.anchors.shape, getattr(torch, self.state_dtype)
-        self.add_state("knowledge", full(0.0, C, d, dtype=state), UNIT_BALL)
-        self.add_state("anchored", lambda own: own.anchors.to(state, copy=True), UNIT_ROWS)
-        self.add_state("length", doubles(1.0, C), SHARES)
-        self.add_state("touched", full(False, C, dtype=torch.bool))
-        self.add_state("resting", full(True, C, dtype=torch.bool))
+        started = {
+            "knowledge": (full(0.0, C, d, dtype=state), UNIT_BALL),
+            "anchored": (lambda own: own.anchors.to(state, copy=True), UNIT_ROWS),
+            "length": (doubles(1.0, C), SHARES),
+            "touched": (full(False, C, dtype=torch.bool), FLAGS),
+            "resting": (full(True, C, dtype=torch.bool), FLAGS),
+        }
+        self.pieces.declare(self, started)
         # Compiled code knows neither subclasses, nor what is in front of the rule and behind it.
         alone = type(self) is PTA and self.stages is None
         self._can_be_compiled = alone and self.fusion == "logits"
