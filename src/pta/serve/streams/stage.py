@@ -32,7 +32,7 @@ def errors_told_to(tell: Callable[[Exception], object]) -> Iterator[None]:
     """Tell an error to those who wait for this thread's work, which goes on: the door between two threads."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 (those who wait for the work are told)
         tell(error)
 
 
