@@ -86,6 +86,8 @@ class PendingRequests:
                 future.set_exception(outcome)
             return
         job.future.set_result(outcome)
+        if not job.same:
+            return
         stored = {name: column for name, column in outcome.outputs.items() if name in USUAL_OUTPUTS}
         again = replace(outcome, repeated=outcome.learned, outputs=stored)
         for future in job.same:
