@@ -69,7 +69,7 @@ def test_eval_prints_a_table_and_writes_records_and_predictions(evaluate, pets, 
 
     keys = {"dataset", "method", "params", "seed", "stream", "n", "accuracy", "zero_shot_accuracy", "seconds"}
     keys |= {"state_bytes", "calibration_error", "class_accuracies", "worst_class", "fixed", "broken", "online"}
-    keys |= {"raw_calibration_error", "samples", "labels", "seen", "right", "remarks"}
+    keys |= {"mean_per_class", "raw_calibration_error", "samples", "labels", "seen", "right", "remarks"}
     made = [(record["method"], record["seed"]) for record in records]
     assert made == [("clip", 1), ("clip", 2), ("pta", 1), ("pta", 2)]
     assert all(set(record) == keys for record in records)
