@@ -64,7 +64,7 @@ def test_eval_prints_a_table_and_writes_records_and_predictions(evaluate, pets, 
     monkeypatch.setenv("COLUMNS", "160")
     options = ("--method", "clip", "--method", "pta", "--seed", 1, "--seed", 2, "--set", "pta.h=50")
     records, done = evaluate(*options, "--predictions", tmp_path / "predictions")
-    shown = ("accuracy", "gain over zero-shot", "worst class", "calibration error", "(raw ", "samples/s", "state")
+    shown = ("accuracy", "gain over zero-shot", "mean per class", "worst class", "calibration error", "(raw ", "state")
     assert all(word in done.stdout for word in ("clip", "pta", "±", *shown))
 
     keys = {"dataset", "method", "params", "seed", "stream", "n", "accuracy", "zero_shot_accuracy", "seconds"}
