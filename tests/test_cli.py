@@ -65,7 +65,7 @@ def test_eval_prints_a_table_and_writes_records_and_predictions(evaluate, pets, 
     options = ("--method", "clip", "--method", "pta", "--seed", 1, "--seed", 2, "--set", "pta.h=50")
     records, done = evaluate(*options, "--predictions", tmp_path / "predictions")
     shown = ("accuracy", "gain over zero-shot", "mean per class", "worst class", "calibration error", "(raw ", "state")
-    assert all(word in done.stdout for word in ("clip", "pta", "±", *shown))
+    assert all(word in done.stdout for word in ("clip", "pta", "±", "samples/s", *shown))
 
     keys = {"dataset", "method", "params", "seed", "stream", "n", "accuracy", "zero_shot_accuracy", "seconds"}
     keys |= {"state_bytes", "calibration_error", "class_accuracies", "worst_class", "fixed", "broken", "online"}
