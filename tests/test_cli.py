@@ -64,12 +64,12 @@ def test_eval_prints_a_table_and_writes_records_and_predictions(evaluate, pets, 
     monkeypatch.setenv("COLUMNS", "160")
     options = ("--method", "clip", "--method", "pta", "--seed", 1, "--seed", 2, "--set", "pta.h=50")
     records, done = evaluate(*options, "--predictions", tmp_path / "predictions")
-    shown = ("accuracy", "gain over zero-shot", "worst class", "calibration error", "(raw ", "samples/s", "state")
-    assert all(word in done.stdout for word in ("clip", "pta", "±", *shown))
+    shown = ("accuracy", "gain over zero-shot", "mean per class", "worst class", "calibration error", "(raw ", "state")
+    assert all(word in done.stdout for word in ("clip", "pta", "±", "samples/s", *shown))
 
     keys = {"dataset", "method", "params", "seed", "stream", "n", "accuracy", "zero_shot_accuracy", "seconds"}
     keys |= {"state_bytes", "calibration_error", "class_accuracies", "worst_class", "fixed", "broken", "online"}
-    keys |= {"raw_calibration_error", "samples", "labels", "seen", "right", "remarks"}
+    keys |= {"mean_per_class", "raw_calibration_error", "samples", "labels", "seen", "right", "remarks"}
     made = [(record["method"], record["seed"]) for record in records]
     assert made == [("clip", 1), ("clip", 2), ("pta", 1), ("pta", 2)]
     assert all(set(record) == keys for record in records)

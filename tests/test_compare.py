@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pta.data.features import load_features
-from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
+from pta.errors import InvalidParameter, InvalidSamples, PtaError, UnreadableFile
 from pta.measure.compare import Resampling, bootstrap_means, compare
 from pta.measure.contenders import Choice, Contender, names, pair, read_contenders
 from pta.measure.evaluate import evaluate
-from pta.measure.record import write_bits
+from pta.measure.record import read_right, write_bits
 
 IID = {"kind": "iid", "batch": 256}
 QUICK = Resampling(resamples=1000)  # for laws that hold however few there are
@@ -124,15 +124,58 @@ def test_seeds_that_both_have_or_all_are_compared_on_the_samples_that_both_have_
     found = compare(contender(right[0], seen=seen[0]), contender(right[1], seen=seen[1]), QUICK)
 
     pairs = [(1, 1), (2, 2)] if 1 in other_seeds else list(product(*every))  # a slow twin in fractions
-    differences, fixed = [], 0
-    for at in range(n):
-        changes = [right[1][t][at] - right[0][s][at] for s, t in pairs if seen[0][s][at] and seen[1][t][at]]
-        fixed += changes.count(1)
-        differences += [Fraction(sum(changes), len(changes))] if changes else []
-    assert found.n == len(differences)
-    assert found.difference == pytest.approx(float(100 * sum(differences) / len(differences)), abs=1e-9)
-    assert found.fixed == fixed / len(pairs)
+    by_sample = [
+        [right[1][t][at] - right[0][s][at] for s, t in pairs if seen[0][s][at] and seen[1][t][at]] for at in range(n)
+    ]
+    answers = [change for changes in by_sample for change in changes]
+    assert found.n == sum(map(bool, by_sample))
+    assert found.difference == pytest.approx(float(100 * Fraction(sum(answers), len(answers))), abs=1e-9)
+    assert found.fixed == answers.count(1) / len(pairs)
     assert found.note.startswith("only seeds that both have: 1, 2" if 1 in other_seeds else "no seed is in both")
+
+
+def counted(times, right):
+    """A contender that saw each sample so many times, and was right so often."""
+    return Contender("pets", "pta", {}, IID, len(times), {1: np.array(times)}, {1: np.array(right)})
+
+
+@given(st.data())
+def test_every_answer_counts_once_also_if_a_sample_comes_again(data):
+    times = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=12).filter(any))
+    a, b = ([data.draw(st.integers(0, most)) for most in times] for _ in "ab")
+    found = compare(counted(times, a), counted(times, b), QUICK)
+    assert found.n == sum(map(bool, times))
+    assert found.accuracies == pytest.approx([100 * sum(right) / sum(times) for right in (a, b)])
+    assert found.difference == pytest.approx(100 * (sum(b) - sum(a)) / sum(times), abs=1e-9)
+    assert found.fixed - found.broken == sum(b) - sum(a)
+
+
+def test_a_sample_that_comes_again_is_resampled_as_one():
+    rng, often = np.random.default_rng(5), 20
+    a, b = rng.integers(2, size=(2, 60))
+    once = compare(counted(np.ones(60, int), a), counted(np.ones(60, int), b))
+    again = compare(counted(np.full(60, often), often * a), counted(np.full(60, often), often * b))
+    assert (again.interval, again.difference) == (once.interval, once.difference)  # no narrower
+    assert again.standard_error == pytest.approx(once.standard_error)
+
+
+def test_samples_are_resampled_with_all_their_answers():
+    rng = np.random.default_rng(6)
+    times = rng.integers(1, 30, size=40)
+    changes = rng.integers(-times, times + 1)
+    rows = rng.integers(40, size=(20_000, 40))
+    slow = changes[rows].sum(axis=1) / times[rows].sum(axis=1)
+    fast = bootstrap_means(changes.astype(float), 20_000, 1, times)
+    quantiles = [0.01, 0.025, 0.25, 0.5, 0.75, 0.975, 0.99]
+    assert np.quantile(fast, quantiles) == pytest.approx(np.quantile(slow, quantiles), abs=0.1 * slow.std())
+    found = compare(counted(times, np.zeros(40, int)), counted(times, changes.clip(min=0)))
+    assert found.standard_error > 0
+
+
+def test_streams_in_which_samples_came_unequally_often_are_compared_as_often_as_both_have_them():
+    found = compare(counted([4, 0, 1], [2, 0, 1]), counted([2, 5, 1], [2, 5, 0]))
+    assert (found.n, found.accuracies) == (2, pytest.approx((100 * 2 / 3, 100 * 2 / 3)))
+    assert (found.fixed, found.broken) == (1, 1)
 
 
 # -- the verdict -------------------------------------------------------------------------------------------------------
@@ -243,6 +286,44 @@ def test_a_choice_is_a_method_and_settings_and_those_of_the_stream():
     ):
         with pytest.raises(InvalidParameter, match=complaint):
             pair([low], [low, high], None, choice)
+
+
+def repeated_record(order, right, samples):
+    """The record of a stream in which samples come again."""
+    seen = np.isin(np.arange(samples), order)
+    bits = {"seen": write_bits(seen), "order": order, "right": write_bits(np.array(right, bool))}
+    accuracy = 100 * np.mean(right) if right else 0.0
+    return tables.record("pets", "pta", 1, accuracy) | bits | {"n": len(order), "samples": samples}
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=40))
+def test_of_samples_that_come_again_every_answer_is_counted(answers):
+    order, right = (list(one) for one in zip(*answers, strict=True))
+    seen, good = read_right(repeated_record(order, right, 7))
+    assert seen.tolist() == [order.count(number) for number in range(7)]
+    assert good.tolist() == [answers.count((number, True)) for number in range(7)]
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"order": [0, 7, 0]}, "an order of 7 samples has numbers from 0 to 6"),
+        ({"order": [0, -1, 0]}, "an order of 7 samples has numbers from 0 to 6"),
+        ({"order": [0, 1]}, "bits beyond its 2 samples"),
+        ({"order": "AAAA"}, "whole number"),
+        ({"order": [0.5, 1.0, 2.0]}, "whole number"),
+        ({"order": [10**400, 1, 2]}, "whole number"),
+        ({"order": [0, 1, 0] * 5}, "8 bits where there are 15 samples"),
+        ({"samples": 10**12}, "bits where there are"),
+        ({"n": 4}, "contradict each other"),
+    ],
+)
+def test_a_damaged_order_is_refused_in_one_line(change, complaint, written):
+    path = written("a.json", repeated_record([0, 1, 0], [True, False, True], 7) | change)
+    with pytest.raises(PtaError, match=complaint) as refused:
+        read_contenders(path)
+    assert str(refused.value).startswith(f"{path}, record 1: ")
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

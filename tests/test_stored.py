@@ -185,7 +185,9 @@ def test_every_single_input_decides():
     classifiers = [(anchors.flip(0), names, 20.0), (anchors, list("abcdf"), 20.0), (anchors, names, 21.0)]
     classifiers.append((anchors, names, 20.0, -1.0))
     streams = [Stream("separate"), Stream("dirichlet"), Stream("dirichlet", gamma=0.01), Stream("poisoned")]
-    streams += [Stream("poisoned", prefix=0), Stream(drop_last=True), Stream(lookahead=True)]
+    streams += [Stream("poisoned", prefix=0), Stream(lookahead=True), Stream("rare"), Stream("rare", share=0.9)]
+    streams += [Stream("rare", length=399), Stream("bursts"), Stream("absent"), Stream("zipf"), Stream(classes_drawn=2)]
+    streams += [Stream("zipf", exponent=0.0), Stream("zipf", length=64), Stream(classes_drawn=3)]
     labels = data.labels.copy()
     labels[0] = (labels[0] + 1) % 5
     others = [
@@ -194,6 +196,8 @@ def test_every_single_input_decides():
         key(parameters={"variant": "paper"}),
         key(seed=2),
         key(batch=128),
+        key(batch=64),
+        key(batch=64, stream=Stream(drop_last=True)),
         *(key(stream=one) for one in streams),
         key(changed(samples=Samples.unchecked(with_one_bit(data.samples.features)))),
         key(changed(samples=Samples.of(data.samples.features, views=data.samples.features[:, None]))),

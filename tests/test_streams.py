@@ -14,7 +14,20 @@ from refusals import unless_refused
 from streams import feature_file
 
 from pta import CLIP, PTA
-from pta.data.orders import batches, dirichlet, drifting, iid, kept, poisoned, separate, slot_count
+from pta.data.orders import (
+    absent,
+    batches,
+    bursts,
+    dirichlet,
+    drifting,
+    iid,
+    kept,
+    poisoned,
+    rare,
+    separate,
+    slot_count,
+    zipf,
+)
 from pta.errors import InvalidParameter, InvalidSamples, PtaError
 from pta.measure.evaluate import MethodSummary, evaluate
 from pta.measure.stream import Stream
@@ -191,6 +204,10 @@ CALLS = [
     (separate, {"labels": [0, 1], "seed": 1}),
     (drifting, {"segments": [0, 1], "seed": 1}),
     (poisoned, {"order": [0, 1], "labels": [0, 1], "probabilities": np.eye(2), "prefix": 1, "confidence": 0.4}),
+    (rare, {"labels": [0, 1], "share": 0.9, "seed": 1, "length": 5}),
+    (bursts, {"labels": [0, 1], "seed": 1, "length": 5}),
+    (absent, {"labels": [0, 1], "share": 0.9, "seed": 1, "classes": 2, "length": 5}),
+    (zipf, {"labels": [0, 1], "exponent": 1.0, "seed": 1, "length": 5}),
     (lambda **given: list(batches(**given)), {"order": np.arange(3), "size": 2}),
     (kept, {"count": 3, "size": 2, "drop_last": True}),
     (slot_count, {"samples": 2, "classes": 2, "batch": 2}),

@@ -23,7 +23,6 @@ from pta.errors import InvalidSamples
 from pta.measure.evaluate import MethodSummary
 from pta.measure.evaluate import evaluate as evaluate_methods
 from pta.measure.record import Evaluation, predictions_file
-from pta.measure.stream import Stream
 
 _WITHOUT_LABELS = (
     "--predictions DIR writes the answers; for labels, give pta extract a folder with one sub-folder per class, or a "
@@ -56,6 +55,7 @@ UseViews = Annotated[
 
 def evaluate(
     features: options.Features,
+    *,
     method: MethodNames = None,
     seed: options.Seeds = None,
     set_: options.Set = None,
@@ -64,13 +64,8 @@ def evaluate(
     preset: Preset = None,
     model: ModelName = None,
     device: options.Device = "cpu",
-    stream: options.StreamKind = "iid",
-    gamma: options.Gamma = None,
-    prefix: options.Prefix = None,
-    drop_last: options.DropLast = False,
-    lookahead: options.Lookahead = False,
+    order: options.OrderOptions,
     views: UseViews = False,
-    batch: options.StreamBatch = None,
     json: Annotated[Path | None, typer.Option(help="Write one record per method and seed; - for stdout.")] = None,
     predictions: Annotated[Path | None, typer.Option(help="Folder for METHOD-SEED.csv files, in stream order.")] = None,
     replace: options.Replace = False,
@@ -79,28 +74,26 @@ def evaluate(
     asked = method or ["clip", "pta"]
     choice = MethodChoice(asked, set_ or [], preset, model, device, around(prior, calibration))
     require_place(json, replace=replace)
-    order = Stream(stream, gamma, prefix, drop_last, lookahead)
-    size = batch or order.usual_batch
     datasets = [_with_confident_views(data) if views else data for data in open_features(features, device)]
-    for data in datasets:
-        order.require(data, size)
-    seeds = list(dict.fromkeys(seed or [1]))
+    stream, seeds = order.made, list(dict.fromkeys(seed or [1]))
+    lengths = [order.samples_seen(data, seeds) for data in datasets]
     if predictions is not None:
         require_folder_place(predictions)
         for path in _files(predictions, [(data, choice.asked) for data in datasets], seeds):  # before a model is loaded
             require_new(path, replace=replace)
-    work = [(data, choice.for_file(data)) for data in datasets]
+    work = [(data, choice.for_file(stream.part(data, seeds[0]))) for data in datasets]
     if predictions is not None:
         for path in _files(predictions, work, seeds):
             make_folder(path.parent)
             require_place(path, replace=replace)
     done: list[Evaluation] = []
     with progress() as bar:
-        samples = sum(order.length(data, size) * len(methods) for data, methods in work)
-        task = bar.add_task("", total=samples * len(seeds))
+        samples = sum(length * len(methods) for length, (_, methods) in zip(lengths, work, strict=True))
+        task = bar.add_task("", total=samples)
         for data, methods in work:
             encoder, advance = choice.model_for(methods), on_batch(bar, task, data.name)
-            done += evaluate_methods(data, methods, seeds, stream=order, batch=size, model=encoder, on_batch=advance)
+            given = (data, methods, seeds)
+            done += evaluate_methods(*given, stream=stream, batch=order.size, model=encoder, on_batch=advance)
     if predictions is not None:
         for evaluation in done:
             evaluation.write_predictions(_folder(predictions, evaluation.data.name, len(datasets)))
@@ -140,18 +133,20 @@ def _folder(predictions: Path, dataset: str, datasets: int) -> Path:
 def _table(work: Sequence[tuple[FeatureFile, Methods]], seeds: int, done: Sequence[Evaluation]) -> Table:
     table = Table(
         *("dataset", "method"),
-        *right("accuracy", "gain over zero-shot", "worst class", "calibration error", "samples/s", "state"),
+        *right("accuracy", "gain over zero-shot", "mean per class", "worst class"),
+        *right("calibration error", "samples/s", "state"),
         title=f"accuracy in %, mean ± standard deviation over {seeds} seed(s)",
     )
     for data, methods in work:
         for method in methods:
-            own = [e.record() for e in done if e.data is data and e.run.method == method]
+            own = [e.record() for e in done if e.data.name == data.name and e.run.method == method]
             summary = MethodSummary.of(own)
             deviation = "" if summary.deviation is None else f" ± {summary.deviation:.2f}"
             raw = "" if summary.accuracy is None else f" (raw {summary.raw_calibration_error:.2f})"
             cells = [
                 _cell(summary.accuracy) + deviation,
                 _cell(summary.gain, "+.2f"),
+                _cell(summary.mean_per_class),
                 _cell(summary.worst_class),
                 _cell(summary.calibration_error) + raw,
             ]

@@ -18,11 +18,12 @@ from pta.cli.messages import detail, say
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.limits import USUAL_LIMITS, Limits
 from pta.core.modality import Modality
+from pta.data.features import FeatureFile
 from pta.data.prompts import build_classifier, class_texts, default_cache, load_descriptions, load_templates
 from pta.door.files import exists, read_text
 from pta.door.images.batch_decoder import DECODE_MEMORY
 from pta.errors import InvalidParameter, MissingPackage, UnreadableFile, how_to_install, shown
-from pta.measure.stream import KINDS
+from pta.measure.stream import KINDS, Stream
 from pta.methods import adapter_class
 from pta.models import DEFAULT_MODEL, Encoder, check_model, load_encoder
 from pta.run import encoding
@@ -64,13 +65,6 @@ Features = Annotated[
     typer.Option(help="Feature file (.npz or .safetensors), a folder of them, or of blocks; may be repeated."),
 ]
 Seeds = Annotated[list[int] | None, typer.Option(min=0, help="Seed of the order; may be repeated.", show_default="1")]
-StreamKind = Annotated[str, typer.Option(help=f"Order of the samples: {', '.join(KINDS)}.")]
-Gamma = Annotated[
-    float | None, typer.Option(help="For dirichlet: smaller values give fewer classes at a time.", show_default="0.1")
-]
-Prefix = Annotated[
-    int | None, typer.Option(min=0, help="For poisoned: how many confident errors come first.", show_default="all")
-]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A parameter of a method, e.g. pta.h=50; may be repeated."),
@@ -80,16 +74,6 @@ Prior = Annotated[
 ]
 Calibration = Annotated[
     str | None, typer.Option(help="matched: estimate the temperature of the probabilities online, without labels.")
-]
-DropLast = Annotated[bool, typer.Option("--drop-last", help="Leave out an incomplete last batch.")]
-Lookahead = Annotated[bool, typer.Option("--lookahead", help="Learn from a whole batch before predicting it.")]
-StreamBatch = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Samples per step; affects results only with dirichlet, --drop-last, --lookahead and stata.",
-        show_default="128 with one of the first three, else 256",
-    ),
 ]
 Replace = Annotated[bool, typer.Option("--replace", help="Overwrite existing result files.")]
 OnError = Annotated[
@@ -253,6 +237,62 @@ class MethodOptions:
     def parameters(self) -> dict[str, Any]:
         """The parameters that were given, checked."""
         return parameters_of(self.name, self.set_ or [], self.prior, self.calibration)
+
+
+@dataclass(frozen=True)
+class OrderOptions:
+    """Which samples come in which order, and how batches are used."""
+
+    stream: Annotated[str, typer.Option(help=f"Order of the samples: {', '.join(KINDS)}.")] = "iid"
+    gamma: Annotated[
+        float | None,
+        typer.Option(help="For dirichlet: smaller values give fewer classes at a time.", show_default="0.1"),
+    ] = None
+    prefix: Annotated[
+        int | None, typer.Option(min=0, help="For poisoned: how many confident errors come first.", show_default="all")
+    ] = None
+    share: Annotated[
+        float | None,
+        typer.Option(help="For rare: of the common class (0.95). For absent: of the classes that occur (0.1)."),
+    ] = None
+    exponent: Annotated[
+        float | None, typer.Option(help="For zipf: of the power law; 0 for equal frequencies.", show_default="1")
+    ] = None
+    length: Annotated[
+        int | None, typer.Option(help="For rare (400), bursts (400), absent (all) and zipf (all): number of samples.")
+    ] = None
+    classes_drawn: Annotated[
+        int | None, typer.Option(metavar="K", help="Draw K look-alike classes for each seed.", show_default="all")
+    ] = None
+    drop_last: Annotated[bool, typer.Option("--drop-last", help="Leave out an incomplete last batch.")] = False
+    lookahead: Annotated[bool, typer.Option("--lookahead", help="Learn from a whole batch before predicting it.")] = (
+        False
+    )
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Samples per step; affects results only with dirichlet, --drop-last, --lookahead and stata.",
+            show_default="128 with one of the first three, else 256",
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        _ = self.made
+
+    @cached_property
+    def made(self) -> Stream:
+        """The stream that these options describe."""
+        return Stream(self.stream, **{name: vars(self)[name] for name in vars(self).keys() - {"stream", "batch"}})
+
+    @property
+    def size(self) -> int:
+        """Samples per step."""
+        return self.batch or self.made.usual_batch
+
+    def samples_seen(self, data: FeatureFile, seeds: Sequence[int]) -> int:
+        """How many samples come with these seeds. Data that the stream cannot be made of are refused."""
+        return sum(self.made.samples_seen(self.made.part(data, seed), seed, self.size) for seed in seeds)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from pta.errors import InvalidParameter
 from pta.measure.contenders import as_given
 from pta.measure.report.figures import draw_sweep, require_figure
 from pta.measure.result_store import ResultStore
-from pta.measure.stream import Stream
 from pta.measure.sweep import Grid, Point, Swept, sweep_csv
 from pta.measure.sweep import sweep as sweep_grid
 from pta.methods import adapter_class
@@ -30,6 +29,7 @@ _WARNING = "* highest accuracy. It was chosen with these labels: report the chos
 
 def sweep(
     features: options.Features,
+    *,
     set_: Annotated[
         list[str],
         typer.Option(
@@ -37,12 +37,7 @@ def sweep(
         ),
     ],
     seed: options.Seeds = None,
-    stream: options.StreamKind = "iid",
-    gamma: options.Gamma = None,
-    prefix: options.Prefix = None,
-    drop_last: options.DropLast = False,
-    lookahead: options.Lookahead = False,
-    batch: options.StreamBatch = None,
+    order: options.OrderOptions,
     device: options.Device = "cpu",
     results: Annotated[Path, typer.Option(help="Cache of finished results.")] = Path("pta-results"),
     json: Annotated[Path | None, typer.Option(help="Write one record per point and seed; - for stdout.")] = None,
@@ -54,25 +49,23 @@ def sweep(
 ) -> None:
     """Measure a method over a grid of parameters. Resumes; finished results are cached."""
     grid = read_grid(set_)
-    order = Stream(stream, gamma, prefix, drop_last, lookahead)
     if plot is not None:
         require_figure(plot)
     for path in (json, csv, plot):
         require_place(path, replace=replace)
     require_folder_place(results)
     datasets = open_features(features, device)
-    for data in datasets:
-        order.require(data, batch or order.usual_batch)
-        grid.require(data)
-
     seeds = list(dict.fromkeys(seed or [1]))
+    lengths = [order.samples_seen(data, seeds) for data in datasets]
+    for data in datasets:
+        grid.require(order.made.part(data, seeds[0]))
+
     swept: dict[str, list[Point]] = {data.name: [] for data in datasets}
-    lengths = [order.length(data, batch or order.usual_batch) * len(seeds) for data in datasets]
     with progress() as bar:
         task, done = bar.add_task("", total=sum(lengths) * len(grid.settings)), 0
         for data, length in zip(datasets, lengths, strict=True):
-            told = on_batch(bar, task, data.name)
-            for point in sweep_grid(ResultStore(results), data, grid, seeds, stream=order, batch=batch, on_batch=told):
+            given, told = (ResultStore(results), data, grid, seeds), on_batch(bar, task, data.name)
+            for point in sweep_grid(*given, stream=order.made, batch=order.batch, on_batch=told):
                 swept[data.name].append(point)
                 done += length  # also if the results were cached
                 bar.update(task, completed=done)

@@ -65,6 +65,7 @@ class FeatureFile:
     architecture: str = ""  # of the model that made it, if `pta extract` did
     decoder: str = ""  # that decoded its images, if it is known and not Pillow
     paths: tuple[str, ...] | None = None  # N names of the samples, if the file has them
+    part: "Part | None" = None  # where its samples and classes are in the whole file, if they are only some
 
     def __post_init__(self) -> None:
         if not self.dataset:
@@ -103,6 +104,15 @@ class FeatureFile:
     def zero_shot_accuracy(self) -> float | None:
         """Percentage of samples that zero-shot gets right, if that is known."""
         return None if self.labels is None else 100 * float((self.zero_shot_predictions == self.labels).mean())
+
+
+@dataclass(frozen=True)
+class Part:
+    """Where the samples and classes of a part of a feature file are."""
+
+    whole: FeatureFile
+    samples: NDArray[np.int64]  # their numbers in the file
+    classes: NDArray[np.int64]
 
 
 def load_features(path: str | Path) -> FeatureFile:

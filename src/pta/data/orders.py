@@ -1,4 +1,8 @@
-"""Stream orders: pure functions from labels to sample numbers; equal seeds give equal orders."""
+"""Stream orders: pure functions from labels to sample numbers; equal seeds give equal orders.
+
+In `rare`, `bursts` and `zipf` the samples of a class come in random order, and when all have come, in that order again,
+as before a still camera. In the other orders no sample comes twice.
+"""
 
 from collections.abc import Iterator
 
@@ -13,8 +17,11 @@ from pta.errors import InvalidParameter, shown
 Order = NDArray[np.int64]
 
 _MOST_SAMPLES = 2**31
+_LONGEST = 2**27  # of a stream in which samples come again, 1 GiB
 _MOST_SHARES = 2**27  # of a Dirichlet distribution for each class, 1 GiB
 _LARGEST_GAMMA = 1e9
+_LARGEST_EXPONENT = 100.0
+_STRETCH, _BURST = (20, 60), (2, 6)  # samples of the common class and of another, each from the first to below the last
 
 
 def iid(count: int, seed: int) -> Order:
@@ -100,6 +107,50 @@ def poisoned(
     return np.concatenate([order[first], np.delete(order, first)])
 
 
+def rare(labels: ArrayLike, share: float, seed: int, *, length: int = 400) -> Order:
+    """One class nearly always: a random class has this chance at each position, the others the rest in equal parts."""
+    members, rng, share = _by_class(labels, 2), _rng(seed), require_share(share)
+    shares = np.full(len(members), (1 - share) / (len(members) - 1))
+    shares[rng.integers(len(members))] = share
+    return _taken(members, rng.choice(len(members), require_length(length), p=shares), rng)
+
+
+def bursts(labels: ArrayLike, seed: int, *, length: int = 400) -> Order:
+    """Stretches of 20 to 59 samples of one random class, and after each 2 to 5 samples of one of the others."""
+    members, rng, length = _by_class(labels, 2), _rng(seed), require_length(length)
+    common, rounds = rng.integers(len(members)), -(-length // (_STRETCH[0] + _BURST[0]))
+    others = (common + rng.integers(1, len(members), rounds)) % len(members)
+    classes = np.stack([np.full(rounds, common), others], axis=1)
+    lengths = np.stack([rng.integers(*_STRETCH, rounds), rng.integers(*_BURST, rounds)], axis=1)
+    return _taken(members, np.repeat(classes.ravel(), lengths.ravel())[:length], rng)
+
+
+def absent(labels: ArrayLike, share: float, seed: int, *, classes: int, length: int | None = None) -> Order:
+    """Most classes never: the samples of random classes, a share of those listed but at least two, in random order.
+
+    `classes` is how many are listed; those without samples are not among the random ones. A `length` cuts the stream.
+    """
+    members, rng = _by_class(labels, 2), _rng(seed)
+    listed = require_count("classes", classes, len(members), _MOST_SAMPLES)
+    wanted = max(2, int(round(listed * require_share(share), 9)))  # 0.29·100 is 28.999…
+    present = rng.choice(len(members), min(wanted, len(members)), replace=False)
+    order = rng.permutation(np.sort(np.concatenate([members[row] for row in present])))
+    return order if length is None else order[: require_length(length)]
+
+
+def zipf(labels: ArrayLike, exponent: float, seed: int, *, length: int | None = None) -> Order:
+    """Frequencies by a power law: each position is of the class of rank r with a chance in proportion to r^−exponent.
+
+    The ranking is random; with exponent 0 all classes are equally likely. The usual length is the number of samples.
+    """
+    members, rng = _by_class(labels), _rng(seed)
+    length = sum(map(len, members)) if length is None else length
+    weights = np.arange(1.0, len(members) + 1) ** -require_exponent(exponent)
+    ranking = rng.permutation(len(members))
+    ranks = rng.choice(len(members), require_length(length), p=weights / weights.sum())
+    return _taken(members, ranking[ranks], rng)
+
+
 def batches(order: Order, size: int, *, drop_last: bool = False) -> Iterator[Order]:
     """Consecutive runs of `size` samples; with `drop_last`, a shorter one at the end is left out.
 
@@ -137,12 +188,41 @@ def require_gamma(gamma: object) -> None:
         raise InvalidParameter(f"gamma must be {allowed}, not {shown(gamma)}; separate(...) is its limit at 0")
 
 
-def _by_class(labels: ArrayLike) -> list[Order]:
+def require_share(share: object) -> float:
+    """The share as a float, if it is above 0 and below 1."""
+    number = plain_number(share)
+    if not 0 < number < 1:
+        raise InvalidParameter(f"share must be a number above 0 and below 1, not {shown(share)}")
+    return number
+
+
+def require_exponent(exponent: object) -> float:
+    """The exponent of a power law as a float."""
+    return require_number("exponent", exponent, 0.0, _LARGEST_EXPONENT)
+
+
+def require_length(length: object) -> int:
+    """The length of a stream as an int."""
+    return require_count("length", length, 1, _LONGEST)
+
+
+def _taken(members: list[Order], classes: NDArray[np.integer], rng: np.random.Generator) -> Order:
+    """A sample for each position of the stream, whose classes are given."""
+    order, sizes = np.empty(len(classes), np.int64), np.bincount(classes, minlength=len(members))
+    places = np.split(np.argsort(classes, kind="stable"), np.cumsum(sizes)[:-1])
+    for own, at in zip(members, places, strict=True):
+        order[at] = np.resize(rng.permutation(own), len(at))
+    return order
+
+
+def _by_class(labels: ArrayLike, least: int = 1) -> list[Order]:
     """The sample numbers of each class that occurs, classes ascending, samples in the order of the dataset."""
     given = _whole_numbers(labels)
     if not given.size:
         raise InvalidParameter("there must be one whole number per sample, but there is no sample")
     _, sizes = np.unique(given, return_counts=True)
+    if len(sizes) < least:
+        raise InvalidParameter(f"this stream needs samples of {least} classes or more, but only one class has any")
     return np.split(np.argsort(given, kind="stable"), np.cumsum(sizes)[:-1])
 
 

@@ -29,7 +29,8 @@ def inputs_of(
 ) -> Inputs:
     """Everything that an evaluation depends on; every parameter is written out with its value."""
     batch = stream.usual_batch if batch is None else batch
-    origin = Origin(data.classifier, model, stream.length(data, batch))
+    part = stream.part(data, seed)
+    origin = Origin(part.classifier, model, stream.samples_seen(part, seed, batch))
     given = adapter_class(method).complete(parameters, origin)
     tower_of = model if needs_model(method, given) else None
     return {

@@ -1,12 +1,15 @@
 """Comparison of two contenders by a paired bootstrap over the samples that both have predicted.
 
-1. For every sample, d is how often B is right on it minus how often A is, over the orders that both have run.
-2. Resample the samples, with replacement, and take the mean of d; many times. As d has few distinct values, drawing how
-   often each occurs (a multinomial) is the same and needs no list of samples.
-3. The middle 95 % of these means is the interval. If 0 is outside, one is better.
+1. For every sample, d is how often B is right on it minus how often A is, over the orders that both have run, and t how
+   often it came. The difference of the accuracies is the sum of d over the sum of t.
+2. Resample the samples, with replacement, and take this difference; many times. As d and t have few distinct values,
+   drawing how often each pair occurs (a multinomial) is the same and needs no list of samples. A sample that came
+   several times is resampled as one.
+3. The middle 95 % of these differences is the interval. If 0 is outside, one is better.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from statistics import NormalDist
@@ -17,8 +20,10 @@ from numpy.typing import NDArray
 from pta.core.parameters import require_count, require_number
 from pta.errors import InvalidSamples
 from pta.measure.contenders import Contender, names
-from pta.measure.record import Record
+from pta.measure.record import Counts, Record
 from pta.measure.texts import number, with_minus
+
+Numbers = NDArray[np.float64]
 
 _DRAWS_AT_ONCE = 2**22
 _DIGITS = 12  # of a mean: thirds do not add up exactly, and the last bits must not decide on which side of 0 it is
@@ -37,27 +42,28 @@ class Resampling:
         require_count("resamples", self.resamples, 1000, 10_000_000)
         require_count("seed", self.seed, 0, 2**63 - 1)
 
-    def interval(self, differences: NDArray[np.float64]) -> tuple[float, float]:
+    def interval(self, differences: Numbers, times: Numbers | None = None) -> tuple[float, float]:
         """The percentile interval of the mean; where that is not 0, negated differences give its mirror image."""
-        sign = -1 if _mean(differences) < 0 else 1
-        means = bootstrap_means(sign * differences, self.resamples, self.seed)
+        sign = -1 if differences.sum().round(_DIGITS) < 0 else 1
+        means = bootstrap_means(sign * differences, self.resamples, self.seed, times)
         tails = [(1 - self.level) / 2, (1 + self.level) / 2]
         low, high = np.quantile(means, tails, method="inverted_cdf").tolist()
         return (low, high) if sign == 1 else (0.0 - high, 0.0 - low)
 
 
-def bootstrap_means(differences: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:
-    """The mean of each resample; the order of the differences does not matter."""
-    values, counts = np.unique(differences, return_counts=True)
+def bootstrap_means(differences: Numbers, resamples: int, seed: int, times: Numbers | None = None) -> Numbers:
+    """The mean of each resample; the order of the differences does not matter.
+
+    With `times`, a difference is the sum over as many answers, and the mean is that of answers.
+    """
+    pairs = np.stack([differences, np.ones(len(differences)) if times is None else times])
+    (values, weights), counts = np.unique(pairs, axis=1, return_counts=True)
     generator, n = np.random.default_rng(seed), len(differences)
     means = np.empty(resamples)
     for part in np.array_split(means, -(-resamples * len(values) // _DRAWS_AT_ONCE)):
-        part[:] = generator.multinomial(n, counts / n, size=len(part)) @ values / n
+        draws = generator.multinomial(n, counts / n, size=len(part))
+        part[:] = draws @ values / (draws @ weights)
     return means.round(_DIGITS)
-
-
-def _mean(differences: NDArray[np.float64]) -> float:
-    return round(float(differences.mean()), _DIGITS)
 
 
 @dataclass(frozen=True)
@@ -67,12 +73,14 @@ class Comparison:
     a: Contender
     b: Contender
     labels: tuple[str, str]  # names that tell them apart
-    n: int  # samples that both have seen
+    n: int  # different samples that both have seen
     accuracies: tuple[float, float]  # of A and B, over the orders compared
     difference: float  # B's accuracy minus A's
     interval: tuple[float, float]  # of the difference
     standard_error: float  # of the difference
-    fixed: float  # samples that A had wrong and B has right, on average over the orders
+    # Samples that A had wrong and B has right, on average over the orders; of one that came several times, the answers
+    # that B has right beyond those of A.
+    fixed: float
     broken: float  # the other way round
     resampling: Resampling
     note: str  # which orders were compared, if not simply all
@@ -161,24 +169,30 @@ def compare(a: Contender, b: Contender, resampling: Resampling | None = None) ->
         note = "no seed is in both: every order of A with every order of B"
     elif a.right.keys() != b.right.keys():
         note = f"only seeds that both have: {', '.join(str(seed) for seed, _ in orders)}"
-    seen = np.array([a.seen[one] & b.seen[other] for one, other in orders])
-    before = np.array([a.right[one] for one, _ in orders]) & seen
-    after = np.array([b.right[other] for _, other in orders]) & seen
-    times, right_a, right_b = seen.sum(axis=0), before.sum(axis=0), after.sum(axis=0)
+    came = [np.minimum(a.seen[one], b.seen[other]) for one, other in orders]
+    times = np.sum(came, axis=0)
     both = times > 0
     if not both.any():
         raise InvalidSamples(f"{a.dataset}: A and B have no sample in common")
-    rate_a, rate_b = (100 * float((right[both] / times[both]).mean()) for right in (right_a, right_b))
-    differences = (right_b - right_a)[both] / times[both]
-    low, high = resampling.interval(differences)
+    before = _right(a, [one for one, _ in orders], came)
+    after = _right(b, [other for _, other in orders], came)
+    changes, times = (after - before).sum(axis=0)[both], times[both]
+    low, high = resampling.interval(changes, times)
+    difference = float(changes.sum() / times.sum())
     label_a, label_b = names([a, b])
     return Comparison(
-        *(a, b, (label_a, label_b), int(both.sum()), (rate_a, rate_b)),
-        difference=100 * _mean(differences),
+        *(a, b, (label_a, label_b), len(times)),
+        accuracies=(100 * float(before.sum() / times.sum()), 100 * float(after.sum() / times.sum())),
+        difference=100 * round(difference, _DIGITS),
         interval=(100 * low, 100 * high),
-        standard_error=100 * float(differences.std()) / math.sqrt(both.sum()),
-        fixed=int((after & ~before).sum()) / len(orders),
-        broken=int((before & ~after).sum()) / len(orders),
+        standard_error=100 * float(np.std((changes - difference * times) / times.mean())) / math.sqrt(len(times)),
+        fixed=float((after - before).clip(min=0).sum()) / len(orders),
+        broken=float((before - after).clip(min=0).sum()) / len(orders),
         resampling=resampling,
         note=note,
     )
+
+
+def _right(one: Contender, seeds: Sequence[int], came: Sequence[Counts]) -> Numbers:
+    """How often each sample is right in each order, if it comes as often as it came to both."""
+    return np.array([one.right[seed] * n / np.maximum(one.seen[seed], 1) for seed, n in zip(seeds, came, strict=True)])

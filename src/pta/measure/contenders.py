@@ -8,14 +8,11 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pta.door.files import read_json, understanding
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile, naming
-from pta.measure.record import read_bits
+from pta.measure.record import Counts, read_right
 
-BySeed = dict[int, NDArray[np.bool_]]
+BySeed = dict[int, Counts]
 
 _NAMED = 12  # contenders in a message
 _LARGEST = 2**30  # bytes of a file: some tens of thousands of records
@@ -31,8 +28,8 @@ class Contender:
     params: dict[str, Any]  # every parameter it had
     stream: dict[str, Any]  # what kind of order, and how batches were used
     samples: int  # how many the dataset has
-    seen: BySeed = field(default_factory=dict)  # whether each sample came
-    right: BySeed = field(default_factory=dict)  # whether it came and was answered correctly
+    seen: BySeed = field(default_factory=dict)  # how often each sample came
+    right: BySeed = field(default_factory=dict)  # how often it was answered correctly
     labels: str = ""  # a digest of the samples' labels
 
     @property
@@ -94,9 +91,9 @@ def _checked(record: Any) -> Contender:
     samples = record.get("samples")
     if type(samples) is not int or samples < 1:
         raise UnreadableFile("samples is missing or damaged; make the file again with pta eval --json")
-    seen, right = (read_bits(record.get(name, ""), samples) for name in ("seen", "right"))
+    seen, right = read_right(record)
     count, good, given = int(seen.sum()), int(right.sum()), record["accuracy"]
-    counted = count and count == record["n"] and not (right & ~seen).any() and isinstance(given, int | float)
+    counted = count and count == record["n"] and not (right > seen).any() and isinstance(given, int | float)
     if not counted or not math.isclose(given, 100 * good / count, abs_tol=1e-6):
         raise UnreadableFile("its parts contradict each other (damaged?); make the file again with pta eval --json")
     described = {name: record[name] for name in ("dataset", "method", "params", "stream")}

@@ -34,6 +34,7 @@ class MethodSummary:
     accuracy: float | None
     deviation: float | None
     gain: float | None
+    mean_per_class: float | None
     worst_class: float | None
     calibration_error: float | None
     raw_calibration_error: float | None
@@ -54,6 +55,7 @@ class MethodSummary:
             accuracy=mean(itemgetter("accuracy")),
             deviation=stdev(found) if len(found) > 1 else None,
             gain=mean(lambda record: record["accuracy"] - record["zero_shot_accuracy"]),
+            mean_per_class=mean(itemgetter("mean_per_class")),
             worst_class=mean(lambda record: record["worst_class"]["accuracy"]),
             calibration_error=mean(itemgetter("calibration_error")),
             raw_calibration_error=mean(itemgetter("raw_calibration_error")),
@@ -79,26 +81,27 @@ def evaluate(
     """
     stream = stream or Stream()
     batch = stream.usual_batch if batch is None else batch
-    stream.require(data, batch)
-    orders = {seed: stream.order(data, seed, batch) for seed in seeds}
-    seen = data.samples[: stream.length(data, batch)]
+    parts = {seed: stream.part(data, seed) for seed in seeds}
+    orders = {seed: stream.order(part, seed, batch) for seed, part in parts.items()}
     for method, parameters in methods.items():
-        new = partial(create_adapter, method, data.classifier, model=model, source=seen, **parameters)
+        create = partial(create_adapter, method, model=model, **parameters)
+        new = {seed: partial(create, parts[seed].classifier, source=len(order)) for seed, order in orders.items()}
         if model is not None and needs_model(method, parameters):
             require_same_model(model, data)
-        new().step(data.samples[:_WARM_UP])  # compiled code is loaded once, and that is not the method's speed
+        for seed in seeds[:1]:  # compiled code is loaded once, and that is not the method's speed
+            new[seed]().step(parts[seed].samples[:_WARM_UP])
         for seed in seeds:
-            adapter, order = new(), orders[seed]
-            shown = order[: len(seen)][iid(len(seen), seed + _NEW_SHUFFLE)] if adapter.wants_preview else None
+            adapter, part, order = new[seed](), parts[seed], orders[seed]
+            shown = order[iid(len(order), seed + _NEW_SHUFFLE)] if adapter.wants_preview else None
             run = run_stream(
-                *(adapter, data.samples, data.labels, order),
+                *(adapter, part.samples, part.labels, order),
                 batch=batch,
                 drop_last=stream.drop_last,
                 lookahead=stream.lookahead,
                 preview=shown,
                 on_batch=on_batch and (lambda done, m=method, s=seed: on_batch(m, s, len(done))),
             )
-            yield Evaluation(data, seed, stream.record(batch), run)
+            yield Evaluation(part, seed, stream.record(batch), run)
 
 
 @torch.no_grad()

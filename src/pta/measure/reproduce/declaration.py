@@ -24,7 +24,7 @@ SPEED_METRICS = (*TIMED_METRICS, "memory_mib", "state_kb")
 """What is measured with the model, one image at a time."""
 
 METRICS = (
-    *("accuracy", "worst_class", "calibration_error", "raw_calibration_error", "classes", "samples"),
+    *("accuracy", "mean_per_class", "worst_class", "calibration_error", "raw_calibration_error", "classes", "samples"),
     *SPEED_METRICS,
 )
 """What a cell can hold."""
