@@ -45,11 +45,11 @@ def test_batches_are_cut_at_every_refresh(depth, parts):
 
 def test_refreshes_are_due_after_powers_of_two_and_then_at_equal_distances():
     adapter = WPTA(LONG.classifier)
-    found = [adapter.next_refresh(0)]
+    found = [adapter.refreshes.next(0)]
     while found[-1] < 500:
-        found.append(adapter.next_refresh(found[-1]))
+        found.append(adapter.refreshes.next(found[-1]))
     assert found == [1, 2, 4, 8, 16, 32, 64, 128, 256, 384, 512]
-    assert WPTA(LONG.classifier, refresh_every=5).next_refresh(4) == 5
+    assert WPTA(LONG.classifier, refresh_every=5).refreshes.next(4) == 5
     assert adapter.refreshes.within(7) == [1, 2, 4]
 
 
@@ -334,7 +334,7 @@ def test_a_state_whose_squares_were_rounded_otherwise_is_loaded(tmp_path):
     adapter.step(stream.features[:150])
     pieces = adapter.snapshot().tensors
     expected = {"total", "gram", "centre", "sums", "weights", "metric", "squares", "seen"}
-    assert {name for name in pieces if not name.startswith("local_")} == expected
+    assert {name for name in pieces if not name.startswith(("local_", "gate_"))} == expected
     adapter.squares.mul_(1 + 3e-5 * torch.sin(torch.arange(9.0, dtype=torch.float64)))
     loaded = saved_and_loaded(adapter, tmp_path)
     assert torch.equal(loaded.squares, adapter.squares)
@@ -372,7 +372,8 @@ def test_an_edited_state_is_refused(name, edit, complaint):
 def test_the_state_has_the_size_that_is_documented():
     classes, dim = LONG.anchors.shape
     kept = sum(tensor.numel() for name, tensor in PLAIN(LONG.classifier).state().items() if name != "seen")
-    assert kept == 2 * dim**2 + 2 * dim + classes * dim + 2 * classes
+    of_the_gate = classes + 2
+    assert kept == 2 * dim**2 + 2 * dim + classes * dim + 2 * classes + of_the_gate
 
 
 def test_sums_stay_possible_for_any_weights():

@@ -60,6 +60,7 @@ def evaluate(
     seed: options.Seeds = None,
     set_: options.Set = None,
     prior: options.Prior = None,
+    gate: options.Gate = None,
     calibration: options.Calibration = None,
     preset: Preset = None,
     model: ModelName = None,
@@ -72,7 +73,9 @@ def evaluate(
 ) -> None:
     """Compare methods on feature files: accuracy, gain over zero-shot, calibration error and speed."""
     asked = method or ["clip", "pta"]
-    choice = MethodChoice(asked, set_ or [], preset, model, device, around(prior, calibration))
+    choice = MethodChoice(
+        asked, set_ or [], preset, model, device, around(prior=prior, gate=gate, calibration=calibration)
+    )
     require_place(json, replace=replace)
     datasets = [_with_confident_views(data) if views else data for data in open_features(features, device)]
     stream, seeds = order.made, list(dict.fromkeys(seed or [1]))

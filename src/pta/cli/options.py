@@ -72,6 +72,13 @@ Set = Annotated[
 Prior = Annotated[
     str | None, typer.Option(help="local: add a prior from the preceding samples, for streams that are not i.i.d.")
 ]
+Gate = Annotated[
+    str | None,
+    typer.Option(
+        help="balance: answer as zero-shot while few classes have most of the samples.",
+        show_default="none, wpta: balance",
+    ),
+]
 Calibration = Annotated[
     str | None, typer.Option(help="matched: estimate the temperature of the probabilities online, without labels.")
 ]
@@ -226,6 +233,7 @@ class MethodOptions:
     method: Annotated[str | None, typer.Option(help="Adaptation method; see pta methods.", show_default="pta")] = None
     set_: Set = None
     prior: Prior = None
+    gate: Gate = None
     calibration: Calibration = None
 
     @cached_property
@@ -236,7 +244,8 @@ class MethodOptions:
     @cached_property
     def parameters(self) -> dict[str, Any]:
         """The parameters that were given, checked."""
-        return parameters_of(self.name, self.set_ or [], self.prior, self.calibration)
+        stages = {"prior": self.prior, "gate": self.gate, "calibration": self.calibration}
+        return parameters_of(self.name, self.set_ or [], **stages)
 
 
 @dataclass(frozen=True)
@@ -330,15 +339,14 @@ class ClusterOptions:
                 raise InvalidParameter(f"{option} cannot be used with --cluster")
 
 
-def around(prior: str | None, calibration: str | None) -> dict[str, str]:
-    """The parameters of `--prior` and `--calibration`, if they were given."""
-    given = {"prior": prior, "calibration": calibration}
-    return {name: value for name, value in given.items() if value is not None}
+def around(**stages: str | None) -> dict[str, str]:
+    """The parameters of `--prior`, `--gate` and `--calibration`, if they were given."""
+    return {name: value for name, value in stages.items() if value is not None}
 
 
-def parameters_of(method: str, settings: Sequence[str], prior: str | None, calibration: str | None) -> dict[str, Any]:
-    """The parameters of the only method of a command, from `--set`, `--prior` and `--calibration`; checked."""
-    parameters: dict[str, Any] = around(prior, calibration)
+def parameters_of(method: str, settings: Sequence[str], **stages: str | None) -> dict[str, Any]:
+    """The parameters of the only method of a command, from `--set` and the options of its stages; checked."""
+    parameters: dict[str, Any] = around(**stages)
     for owner, name, value in map(parse_setting, settings):
         if owner != method:
             raise InvalidParameter(f"--set {owner}.{name}: the method is {method}")

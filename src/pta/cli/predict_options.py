@@ -52,9 +52,8 @@ class StateOptions:
         if self.loaded is None:
             return
         if method.parameters:
-            raise InvalidParameter(
-                f"{self.state} has parameters of its own; leave out --set, --prior and --calibration"
-            )
+            given = "--set, --prior, --gate and --calibration"
+            raise InvalidParameter(f"{self.state} has parameters of its own; leave out {given}")
         require_saved_for(self.loaded, names, method.method)
 
     def require_usable(self, rows: "RowOptions", *, frames: bool) -> None:

@@ -38,13 +38,15 @@ class ServedOptions:
     method: Annotated[str, typer.Option(help="How to adapt; see pta methods.")] = "pta"
     set_: options.Set = None
     prior: options.Prior = None
+    gate: options.Gate = None
     calibration: options.Calibration = None
     device: options.Device = "auto"
     dtype: options.Dtype = "float32"
 
     def adaptation(self) -> dict[str, Any]:
         """The method and its parameters."""
-        parameters = parameters_of(self.method, self.set_ or [], self.prior, self.calibration)
+        stages = {"prior": self.prior, "gate": self.gate, "calibration": self.calibration}
+        parameters = parameters_of(self.method, self.set_ or [], **stages)
         return {"method": self.method, "parameters": parameters}
 
     def load(self, adaptation: dict[str, Any]) -> ServedModel:

@@ -8,7 +8,7 @@ plain value.
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
@@ -21,6 +21,8 @@ Order = Literal["update-first", "predict-first"]
 """Learn a sample before it is scored, or after."""
 Prior = Literal["none", "local"]
 """The prior added to the zero-shot logits: none, or one from the preceding samples (`pta.engines.local_prior`)."""
+Gate = Literal["none", "balance"]
+"""What limits a method's answer: nothing, or how unequal the numbers of classes are (`pta.engines.balance`)."""
 Calibration = Literal["fixed", "matched"]
 """How logits become probabilities: by the method's `logit_factor`, or by `pta.engines.calibration`."""
 
@@ -33,6 +35,7 @@ class Parameter:
     check: Callable[[str, Any], Any]  # returns the value in its proper type, or raises with the name
     bounds: str  # allowed values, for people
     help: str  # one line
+    former: Any = None  # the value in states that were saved before there was this parameter, if not the default
 
 
 def number(default: float, low: float, high: float, help: str) -> Any:
@@ -68,6 +71,12 @@ def learning_order(default: Order) -> Any:
 def prior_in_front(default: Prior = "none") -> Any:
     """Declare the prior of the method."""
     return choice(default, Prior, "local: add a prior from the preceding samples to the zero-shot logits")
+
+
+def gate_behind(default: Gate = "none") -> Any:
+    """Declare the gate of the method."""
+    help = "balance: answer as zero-shot while few classes have most of the samples"
+    return replace(choice(default, Gate, help), former="none")
 
 
 def parameter(default: Any, check: Callable[[str, Any], Any], bounds: str, help: str) -> Any:

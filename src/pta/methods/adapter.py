@@ -23,7 +23,7 @@ from pta.door.files import write_atomically
 from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, shown
 from pta.methods.declaration import TOWERS, Declaration, Origin, refuse_lack, require_model
-from pta.methods.stages import Stages
+from pta.methods.stages import GATE_INTERVAL, Stages
 from pta.methods.state import (
     Bound,
     Initial,
@@ -67,11 +67,13 @@ class Adapter(Declaration, ABC):
         self.pieces, self.refreshes = Pieces(), Refreshes(self)
         self.seen = self.add_counter("seen")
         # a method on top of another leaves the prior to that one
-        prior, matched = known.get("prior") == "local", known.get("calibration") == "matched"
-        prior = prior and not self.stands_on(known)
-        self.stages = Stages(self.pieces, prior=prior, matched=matched) if prior or matched else None
+        prior = known.get("prior") == "local" and not self.stands_on(known)
+        gate, matched = known.get("gate") == "balance", known.get("calibration") == "matched"
+        self.stages = Stages(self.pieces, prior=prior, gate=gate, matched=matched) if prior or gate or matched else None
         if self.stages is not None:
             self.stages.declare(self.add_state)
+        if gate:
+            self.refresh_interval = GATE_INTERVAL
         self._declare_state()
 
     # -- for users --------------------------------------------------------------------------------------------------
@@ -190,7 +192,7 @@ class Adapter(Declaration, ABC):
     @classmethod
     def of_snapshot(cls, snapshot: Snapshot, model: Model | None, source: str) -> Self:
         """An adapter with the state of a snapshot, all of which is checked; messages name the source."""
-        known = cls.complete(snapshot.parameters, Origin(snapshot.classifier, model))
+        known = cls.complete(cls.with_former(snapshot.parameters), Origin(snapshot.classifier, model))
         adapter = cls(snapshot.classifier, model=model, checked=known)
         adapter._put_checked(snapshot.tensors, source)
         return adapter
@@ -213,7 +215,8 @@ class Adapter(Declaration, ABC):
 
     def to_bytes(self, *, stream: Mapping[str, Any] | None = None) -> bytes:
         """The content of the file that `save` writes, for `from_bytes`."""
-        return pack_state(Snapshot(self.name, self.parameters, self.classifier, self.state()), self.model, stream)
+        parameters = self.without_former(self.parameters)
+        return pack_state(Snapshot(self.name, parameters, self.classifier, self.state()), self.model, stream)
 
     # -- for methods ------------------------------------------------------------------------------------------------
 
@@ -224,6 +227,11 @@ class Adapter(Declaration, ABC):
     @abstractmethod
     def _predict(self, samples: Samples) -> Tensor:
         """Return the logits of the samples, B×C, without learning."""
+
+    def refresh_state(self) -> None:
+        """Do the periodic work that is due; a method with refreshes of its own adds them."""
+        if self.stages is not None:
+            self.stages.refresh()
 
     def _declare_state(self) -> None:
         """Declare the state by `add_state`, and set what else follows from classifier, parameters and model."""
@@ -302,7 +310,7 @@ class Adapter(Declaration, ABC):
         answer = self._step if learn else self._predict
         if self.stages is None:
             return answer(samples)
-        return self.stages.around(answer, self.classifier, samples, learn=learn)
+        return self.stages.around(answer, self.classifier, samples, self.logit_factor, learn=learn)
 
     def _parts(self, samples: Samples) -> list[Samples]:
         size = self.max_batch if self.scope == "sample" else None

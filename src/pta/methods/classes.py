@@ -92,8 +92,8 @@ def _with_row(old: Tensor, name: str, new: Piece) -> Tensor:
         return old
     if new.within is DISTRIBUTIONS and old.ndim == 1:
         return torch.cat([old * (1 - fresh[-1]), fresh[-1:]])
-    if new.owner.refresh_interval is not None:
-        return fresh  # which `refresh_state` computes anew
+    if fresh.ndim == old.ndim == 1:
+        return torch.cat([old, fresh[len(old) :]])
     raise StateMismatch(f"no class can be added to a state of {new.owner.name}: {name} depends on how many there are")
 
 

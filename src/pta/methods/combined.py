@@ -59,6 +59,7 @@ class Combined(PTA):
     order = "update-first"
     weight = "saturating"
     renormalise = True
+    gate = "none"
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
@@ -86,6 +87,19 @@ class Combined(PTA):
                 raise InvalidParameter(f"{name} is a parameter of combined itself, not of its base method")
         known["base_parameters"] = base.complete(of_base | around, origin)
         return known
+
+    @classmethod
+    def with_former(cls, saved: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters of a saved state, those of the other method included."""
+        of_base = require_mapping("base_parameters", saved.get("base_parameters"))
+        (base,) = cls.stands_on(saved)
+        return super().with_former({**saved, "base_parameters": adapter_class(base).with_former(of_base)})
+
+    @classmethod
+    def without_former(cls, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters that are saved, those of the other method included."""
+        of_base = adapter_class(parameters["base"]).without_former(parameters["base_parameters"])
+        return super().without_former({**parameters, "base_parameters": of_base})
 
     @classmethod
     def needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
@@ -117,10 +131,6 @@ class Combined(PTA):
         chosen = None if classes is None else class_numbers(classes, self.classifier.classes)
         super().reset(chosen)
         self.other.reset(chosen)
-
-    def next_refresh(self, position: int) -> int:
-        """When the other method is to be refreshed."""
-        return self.other.next_refresh(position)
 
     def refresh_state(self) -> None:
         """Refresh the other method."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, NoReturn
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.parameters import Calibration, Parameter, check_all, check_given, choice
+from pta.core.parameters import Calibration, Parameter, check_all, check_given, choice, gate_behind
 from pta.core.towers import Model
 from pta.errors import InvalidParameter, InvalidSamples
 
@@ -46,7 +46,7 @@ class Declaration:
     """The declarations of a method, with their defaults."""
 
     name: ClassVar[str]
-    declared: ClassVar[Mapping[str, Parameter]] = {"calibration": _CALIBRATION}
+    declared: ClassVar[Mapping[str, Parameter]] = {"calibration": _CALIBRATION, "gate": gate_behind()}
     # Of the samples "features", "views", "raw", "patches", "generated"; of the model "image tower", "prompt tower".
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
     # What a prediction depends on besides the state: its "sample" (a batch then equals a loop), its "batch", or the
@@ -65,15 +65,11 @@ class Declaration:
     # The most samples per call of `_step` and `_predict`, if the scope is "sample"; None for any number. It bounds
     # memory and changes no result.
     max_batch: int | None = 1
-    # The most samples between two calls of `refresh_state`; None for a method without refreshes. No refresh is due
-    # between the samples of one `_step`.
+    # The most samples between two calls of `refresh_state`, of which the first are due after 1, 2, 4, … samples; None
+    # for a method without refreshes. No refresh is due between the samples of one `_step`.
     refresh_interval: int | None = None
     classifier: ZeroShotClassifier
     seen: Tensor  # the position in the stream, on the classifier's device
-
-    def next_refresh(self, position: int) -> int:
-        """The position after this one at which `refresh_state` is due, for a method that has a `refresh_interval`."""
-        raise NotImplementedError
 
     def refresh_state(self) -> None:
         """Do the periodic work that is due after many samples; `seen` is their number."""
@@ -93,6 +89,22 @@ class Declaration:
         return known
 
     @classmethod
+    def former(cls) -> dict[str, Any]:
+        """The parameters that states of earlier versions do not have, with the values that they imply."""
+        return {name: one.former for name, one in cls.declared.items() if one.former is not None}
+
+    @classmethod
+    def with_former(cls, saved: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters of a saved state, and those that it implies."""
+        return {**cls.former(), **saved}
+
+    @classmethod
+    def without_former(cls, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters that are saved, so that earlier versions read them: all but those that are implied."""
+        former = cls.former()
+        return {name: value for name, value in parameters.items() if name not in former or value != former[name]}
+
+    @classmethod
     def require_parameters(cls, given: Mapping[str, Any]) -> None:
         """Refuse parameters that are wrong for every classifier, before there is one."""
         cls._require_online(check_given(cls.name, cls.declared, given))
@@ -109,11 +121,11 @@ class Declaration:
 
     @classmethod
     def _require_online(cls, parameters: Mapping[str, Any]) -> None:
+        whole = f"{cls.name} predicts a whole {cls.scope} at once"
         if parameters.get("calibration") == "matched" and cls.scope != "sample":
-            raise InvalidParameter(
-                f"{cls.name} predicts a whole {cls.scope} at once, so calibration cannot be matched online; "
-                'use calibration="fixed"'
-            )
+            raise InvalidParameter(f'{whole}, so calibration cannot be matched online; use calibration="fixed"')
+        if parameters.get("gate") == "balance" and cls.scope != "sample":
+            raise InvalidParameter(f'{whole}, so a gate cannot follow the samples; use gate="none"')
 
 
 def refuse_lack(method: str, missing: frozenset[str]) -> NoReturn:

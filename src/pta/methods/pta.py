@@ -224,7 +224,7 @@ class PTA(Adapter):
         return exact
 
     def _require_no_stages(self, done: str) -> None:
-        for name, plain in (("prior", "none"), ("calibration", "fixed")):
+        for name, plain in (("prior", "none"), ("gate", "none"), ("calibration", "fixed")):
             if getattr(self, name) != plain:
                 raise InvalidParameter(
                     f'no segment can be {done} with {name}="{getattr(self, name)}": that depends on every sample '

@@ -1,4 +1,4 @@
-"""Stages around the rule of a method: a prior in front of it, and a calibration behind it."""
+"""Stages around the rule of a method: a prior in front of it, a gate and a calibration behind it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.samples import Samples
+from pta.engines.balance import answer_between, openness
 from pta.engines.calibration import GRID, temperatures, temperatures_in_order
 from pta.engines.local_prior import LocalPrior
 from pta.engines.zero_shot import ZeroShot
@@ -19,13 +20,16 @@ _PRIOR = dict.fromkeys(("fast", "slow", "mean"), DISTRIBUTIONS) | {
     "by_chance": between(0, 2100),
     "count": between(0, LARGEST_COUNT),
 }
+GATE_INTERVAL = 128  # samples between two refreshes of the gate, where the method has no refreshes of its own
+GATE_SUMS = ("gate_total", "gate_squares")
+"""The sums that the gate keeps."""
 
 
 class Stages:
     """The stages of one adapter, whose state is among the adapter's pieces."""
 
-    def __init__(self, pieces: Pieces, *, prior: bool, matched: bool) -> None:
-        self._pieces, self._prior, self.matched = pieces, prior, matched
+    def __init__(self, pieces: Pieces, *, prior: bool, gate: bool, matched: bool) -> None:
+        self._pieces, self._prior, self._gate, self.matched = pieces, prior, gate, matched
         self._front: ZeroShot | None = None  # of the current samples
 
     def declare(self, add_state: Callable[..., Tensor]) -> None:
@@ -34,6 +38,10 @@ class Stages:
         if self._prior:
             for name, bound in _PRIOR.items():
                 add(f"local_{name}", partial(_fresh_prior, name), bound)
+        if self._gate:
+            add("gate_total", lambda c: doubles(0.0, c.classes)(c), between(0, LARGEST_COUNT))
+            add("gate_squares", doubles(0.0), between(0, LARGEST_COUNT))
+            add("gate_open", doubles(1.0), between(0, 1))
         if self.matched:
             add("calibration_gaps", doubles(0.0, len(GRID)), between(-1.01, 1.01))
             add("calibration_count", full(0, dtype=torch.int64))
@@ -46,9 +54,15 @@ class Stages:
         return ZeroShot(classifier, samples, None if front is None else front.log_prior)
 
     def around(
-        self, answer: Callable[[Samples], Tensor], classifier: ZeroShotClassifier, samples: Samples, *, learn: bool
+        self,
+        answer: Callable[[Samples], Tensor],
+        classifier: ZeroShotClassifier,
+        samples: Samples,
+        logit_factor: float,
+        *,
+        learn: bool,
     ) -> Tensor:
-        """The logits of a method's answer with both stages, which learn as well if the method does."""
+        """The logits of a method's answer with its stages, which learn as well if the method does."""
         front = self._front = ZeroShot(classifier, samples)
         try:
             if self._prior:
@@ -57,6 +71,12 @@ class Stages:
             logits = answer(samples)
         finally:
             self._front = None
+        if self._gate:
+            total, squares, open_by = (self._pieces[name].tensor for name in (*GATE_SUMS, "gate_open"))
+            logits = answer_between(front.exact_logits_times(1 / logit_factor), logits, open_by)
+            if learn:
+                total += front.text_probabilities.sum(dim=0)
+                squares += front.text_probabilities.square().sum()
         if not self.matched:
             return logits
         gaps, count = (self._pieces[f"calibration_{name}"].tensor for name in ("gaps", "count"))
@@ -65,6 +85,12 @@ class Stages:
         else:
             tau = temperatures(gaps, count)
         return logits / tau.to(logits.dtype)
+
+    def refresh(self) -> None:
+        """Open or close the gate by all samples so far."""
+        if self._gate:
+            seen, total, squares, open_by = (self._pieces[name].tensor for name in ("seen", *GATE_SUMS, "gate_open"))
+            open_by.copy_(openness(seen, total, squares))
 
 
 def _fresh_prior(name: str, classifier: ZeroShotClassifier) -> Tensor:

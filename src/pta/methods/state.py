@@ -178,11 +178,19 @@ class Refreshes:
         """After how many of the next `count` samples a refresh is due."""
         if self._position is None or is_host_readable(self._adapter.seen):
             self._position = int(self._adapter.seen)
-        due, position = [], self._adapter.next_refresh(self._position)
+        due, position = [], self.next(self._position)
         while position <= self._position + count:
             due.append(position - self._position)
-            position = self._adapter.next_refresh(position)
+            position = self.next(position)
         return due
+
+    def next(self, position: int) -> int:
+        """The first position after this one at which one is due: a power of two, or a multiple of the interval."""
+        interval = self._adapter.refresh_interval
+        assert interval is not None  # who asks has refreshes
+        if position < interval:
+            return min(interval, 1 << position.bit_length())
+        return (position // interval + 1) * interval
 
     def count(self, samples: int) -> None:
         """Add samples that were learned to the host's position."""

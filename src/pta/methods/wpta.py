@@ -10,7 +10,8 @@ and the metric P of the last refresh; and, to save work, the squared lengths of 
 anchors, t̄ is their mean.
 
 For each sample with feature x:
-1. Zero-shot logits and probabilities: z, s = softmax(z). By default a prior is in z (`pta.engines.local_prior`).
+1. Zero-shot logits and probabilities: z, s = softmax(z). By default a prior is in z (`pta.engines.local_prior`), and a
+   gate behind step 4 (`pta.engines.balance`).
 2. Every class with s_c ≥ min_probability learns, with weight w_c = s_c: M_c ← M_c + w_c·x, n_c ← n_c + w_c.
 3. Prototypes around the centre, the text being worth a part of a sample: E_c = M_c − n_c·m + text_weight·(T_c − t̄).
 4. Score: z + image_weight·scale·cos(x − m, E_c), the cosine in the metric P; 0 if either has no length.
@@ -37,13 +38,14 @@ from torch import Tensor
 from torch.nn.functional import threshold
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.parameters import Prior, count, number, prior_in_front
+from pta.core.parameters import Gate, Prior, count, gate_behind, number, prior_in_front
 from pta.core.samples import LARGEST_NORM, LONGEST_MEAN, Samples
 from pta.engines.whitened.layer import Kept, Layer, TextPrototypes
 from pta.engines.whitened.within_class import contradiction_of_sums, relative_covariance, scatter_within_classes
 from pta.engines.zero_shot import samples_at_once
 from pta.errors import StateMismatch
 from pta.methods.adapter import Adapter
+from pta.methods.stages import GATE_SUMS
 from pta.methods.state import LARGEST_COUNT, between, covariances, doubles, rows_at_most
 
 _OURS = "(ours, chosen on development sets)"
@@ -85,7 +87,7 @@ class WPTA(Adapter):
     The loop: `pta.reference.wpta.wpta_loop`.
 
     With depth = 2, or a prior, what is learned depends on what was learned before. Sums of shards are then not exactly
-    those of the whole stream.
+    those of the whole stream. The gate keeps sums, too.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> WPTA(classifier).step([[0.8, 0.6], [0.1, 0.9]]).argmax(dim=1)
@@ -108,6 +110,7 @@ class WPTA(Adapter):
     least_spread: float = number(1e-4, 1e-6, 1.0, f"the metric is the identity while tr S is smaller {_OURS}")
     depth: int = count(1, 1, 2, f"layers; the second learns from the score of the first {_OURS}")
     prior: Prior = prior_in_front("local")
+    gate: Gate = gate_behind("balance")
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
@@ -151,14 +154,9 @@ class WPTA(Adapter):
             self.gram.addmm_(x.T, x)
         return scores.to(samples.features.dtype)
 
-    def next_refresh(self, position: int) -> int:
-        """The next power of two, or multiple of `refresh_every`."""
-        if position < self.refresh_every:
-            return min(self.refresh_every, 1 << position.bit_length())
-        return (position // self.refresh_every + 1) * self.refresh_every
-
     def refresh_state(self) -> None:
         """Step 6."""
+        super().refresh_state()
         t, texts = self.seen.clamp_min(1).double(), self._texts
         self.centre.copy_((texts.mean + self.total) / (1 + self.seen))
         for layer in self._layers:
@@ -173,6 +171,7 @@ class WPTA(Adapter):
     def learned(self) -> Sums:
         """All that was learned so far."""
         names = ["total", "gram", *(name for sums, weights, *_ in self._layer_names for name in (sums, weights))]
+        names += GATE_SUMS if self.gate == "balance" else ()
         tensors = {name: getattr(self, name).clone() for name in names}
         rule = {name: value for name, value in self.parameters.items() if name not in ("prior", "calibration")}
         return Sums(self.position, self.classifier.fingerprint, rule, tensors)
@@ -216,7 +215,7 @@ class WPTA(Adapter):
         super().reset(classes)
         if classes is None:
             return
-        if self.next_refresh(self.position - 1) == self.position:
+        if self.refreshes.next(self.position - 1) == self.position:
             self.refresh_state()
             return
         for layer in self._layers:

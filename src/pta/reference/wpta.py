@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from pta.reference.balance import balance_gate_loop, gated
 from pta.reference.local_prior import local_prior_loop
 from pta.reference.numerics import Array, softmax
 
@@ -26,6 +27,7 @@ def wpta_loop(
     least_spread: float = 1e-4,
     depth: int = 1,
     prior: str = "local",
+    gate: str = "balance",
     forgotten: Mapping[int, list[int]] | None = None,
 ) -> Array:
     """Logits N×C of a stream, before some samples of which (by position) the sums of some classes are forgotten."""
@@ -35,6 +37,7 @@ def wpta_loop(
     M, n = np.zeros((depth, classes, d)), np.zeros((depth, classes))
     P = [np.eye(d)] * depth
     zero_shot = scale * (features @ T.T) + bias
+    gates = balance_gate_loop(zero_shot, refresh_every) if gate == "balance" else np.ones(len(features))
     if prior == "local":
         zero_shot = zero_shot + local_prior_loop(zero_shot)
     outputs = []
@@ -65,7 +68,7 @@ def wpta_loop(
         # 5. Sums over all samples.
         sx = sx + x
         G = G + np.outer(x, x)
-    return np.array(outputs)
+    return gated(np.array(outputs), zero_shot, gates, 1 / (1 + image_weight), bias)
 
 
 def within_class_covariance(t: int, sx: Array, G: Array, M: Array, n: Array) -> Array:

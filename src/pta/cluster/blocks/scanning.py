@@ -38,6 +38,8 @@ def require_summable(adapter: Adapter) -> None:
             f"prototypes kept in {adapter.state_dtype} are rounded at every sample, which no summary can follow; "
             "choose state_dtype=float32, or give --by COLUMN for one stream per key"
         )
+    else:
+        wanted["gate"] = "none"
     for name, value in wanted.items():
         if adapter.parameters[name] != value:
             raise InvalidParameter(

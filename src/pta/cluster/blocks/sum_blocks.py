@@ -27,9 +27,9 @@ class SumBlocks:
     def summarise(self, block: Block, failed_before: int) -> BlockSummary:
         """What a block teaches until the last refresh within it, and after that."""
         position = self.adapter.position + block.start - failed_before
-        due, refresh = 0, self.adapter.next_refresh(position)
+        due, refresh = 0, self.adapter.refreshes.next(position)
         while refresh <= position + len(block):
-            due, refresh = refresh - position, self.adapter.next_refresh(refresh)
+            due, refresh = refresh - position, self.adapter.refreshes.next(refresh)
         samples = Samples.unchecked(block.features)
         first, then = (
             self.fresh.summarise(part) if len(part) else self.fresh.learned for part in (samples[:due], samples[due:])

@@ -8,7 +8,7 @@ import json
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -351,6 +351,17 @@ class Journal:
             self._known.counts.subtract(dropped)
             self._database.empty_log()
         return sum(dropped.values())
+
+
+def written_identity(folder: Path) -> dict[str, Any] | None:
+    """What the journal of a folder belongs to; None if there is none that can be read (`Journal.open` says why)."""
+    path = folder / FILE_NAME
+    if not path.exists():
+        return None
+    require_plain_data(folder)
+    with suppress(sqlite3.Error, UnreadableFile), closing(schema.connect_to_read(path)) as connection:
+        return dict(json.loads(value(connection, "SELECT identity FROM about")))
+    return None
 
 
 def _prepare(path: Path, identity: Mapping[str, Any]) -> None:

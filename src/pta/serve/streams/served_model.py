@@ -1,14 +1,14 @@
 """ServedModel: the classifier, the method and the encoder that all streams of a service share, and its settings."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.limits import USUAL_LIMITS, Limits
 from pta.engines.pta.rule import Rule
 from pta.errors import InvalidParameter
-from pta.methods import Adapter, create_adapter
+from pta.methods import Adapter, adapter_class, create_adapter
 from pta.models import Encoder
 
 LARGEST_GROUP = 256
@@ -45,8 +45,16 @@ class ServedModel:
     @property
     def identity(self) -> dict[str, Any]:
         """What a data folder belongs to, beside the anchors."""
-        parameters = {f"{self.method}.{name}": value for name, value in self.fresh().parameters.items()}
-        return {"dim": self.classifier.dim, "method": self.method, **parameters}
+        adapter = self.fresh()
+        parameters = adapter.without_former(adapter.parameters)
+        named = {f"{self.method}.{name}": value for name, value in parameters.items()}
+        return {"dim": self.classifier.dim, "method": self.method, **named}
+
+    def as_written(self, identity: Mapping[str, Any]) -> "ServedModel":
+        """The same as a data folder with this identity has it: what was not known then is as it was, unless given."""
+        former = adapter_class(self.method).former()
+        implied = {name: value for name, value in former.items() if f"{self.method}.{name}" not in identity}
+        return replace(self, parameters={**implied, **self.parameters})
 
 
 def rule_of(adapter: Adapter) -> Rule | None:

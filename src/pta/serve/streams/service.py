@@ -11,7 +11,7 @@ from pta.door.files import exists, load_tensors
 from pta.errors import StateMismatch, UserMistake
 from pta.methods.state_file import ANCHORS
 from pta.serve.journal.data_folder import keep_private
-from pta.serve.journal.journal import Journal
+from pta.serve.journal.journal import Journal, written_identity
 from pta.serve.journal.rows import JournalLike, NoJournal
 from pta.serve.requests import Refused, Request, Result
 from pta.serve.streams.live_stream import brief_summary, full_summary
@@ -51,6 +51,8 @@ class Service:
         settings = settings or ServiceSettings()
         if folder is None:
             return cls(served, None, settings)
+        if written := written_identity(folder):
+            served = served.as_written(written)
         journal = Journal.open(folder, served.identity, repair=settings.repair)
         try:
             _require_same_classifier(served, folder / "classifier.safetensors")
