@@ -188,7 +188,7 @@ def test_the_defaults_are_those_the_loop_was_written_with(method):
         "tca": {"blocks": None},
     }.get(method, {})
     declared = {name: one.default for name, one in adapter_class(method).declared.items()}
-    loop = {"prior": "none", "calibration": "fixed"} | defaults(loop_of(method)) | own
+    loop = {"prior": "none", "gate": "none", "calibration": "fixed"} | defaults(loop_of(method)) | own
     assert declared == {name: loop[name] for name in declared}
 
 
