@@ -241,3 +241,22 @@ def test_a_frozen_adapter_answers_behind_its_gate():
     adapter.step(features[:200])
     z = stream.classifier.logits(features[200:])
     torch.testing.assert_close(adapter.predict(features[200:]), 1.4 * z, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("method", ["wpta", "pta"])
+def test_matched_calibration_changes_no_label_and_gives_zero_shots_probabilities_where_the_gate_is_closed(method):
+    stream = clip_like_stream(count=400, classes=6, dim=16, seed=7)
+    features = mostly_one_class(stream, 400)
+    fixed, matched = (
+        pta.create_adapter(method, stream.classifier, prior="none", gate="balance", calibration=one)
+        for one in ("fixed", "matched")
+    )
+    plain = pta.create_adapter(method, stream.classifier, prior="none", gate="none", calibration="matched")
+    logits, raw = matched.step(features), plain.step(features)
+    assert torch.equal(logits.argmax(1), fixed.step(features).argmax(1))
+    torch.testing.assert_close(
+        matched.state()["calibration_gaps"], plain.state()["calibration_gaps"], atol=1e-9, rtol=0
+    )
+    torch.testing.assert_close(logits[:2], raw[:2], atol=1e-6, rtol=0)  # before the gate knows anything
+    z = stream.classifier.logits(features)
+    torch.testing.assert_close(matched.probabilities(logits)[-50:], z.softmax(1)[-50:], atol=1e-3, rtol=0)

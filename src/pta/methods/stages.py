@@ -71,20 +71,24 @@ class Stages:
             logits = answer(samples)
         finally:
             self._front = None
-        if self._gate:
-            total, squares, open_by = (self._pieces[name].tensor for name in (*GATE_SUMS, "gate_open"))
-            logits = answer_between(front.exact_logits_times(1 / logit_factor), logits, open_by)
-            if learn:
-                total += front.text_probabilities.sum(dim=0)
-                squares += front.text_probabilities.square().sum()
+        answered = self._behind_gate(front, logits, logit_factor, learn=learn) if self._gate else logits
         if not self.matched:
-            return logits
+            return answered
         gaps, count = (self._pieces[f"calibration_{name}"].tensor for name in ("gaps", "count"))
         if learn:
             tau = temperatures_in_order(gaps, count, logits, front.text_probabilities.amax(dim=1))[:, None]
         else:
             tau = temperatures(gaps, count)
-        return logits / tau.to(logits.dtype)
+        if self._gate:  # zero-shot needs no other temperature than that of its scale
+            tau = torch.lerp(torch.full_like(tau, 1 / logit_factor), tau, self._pieces["gate_open"].tensor)
+        return answered / tau.to(logits.dtype)
+
+    def _behind_gate(self, front: ZeroShot, logits: Tensor, logit_factor: float, *, learn: bool) -> Tensor:
+        total, squares, open_by = (self._pieces[name].tensor for name in (*GATE_SUMS, "gate_open"))
+        if learn:
+            total += front.text_probabilities.sum(dim=0)
+            squares += front.text_probabilities.square().sum()
+        return answer_between(front.exact_logits_times(1 / logit_factor), logits, open_by)
 
     def refresh(self) -> None:
         """Open or close the gate by all samples so far."""
