@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import sentencepiece
@@ -59,14 +60,15 @@ def write_hf_clip(folder: Path, seed: int = 0, *, legacy_end: bool = False) -> P
     return folder
 
 
-def write_hf_siglip(folder: Path, seed: int = 0, *, pieces: int = 150) -> Path:
-    """A SigLIP folder, its tokenizer a sentencepiece model of characters and a few words."""
+def write_hf_siglip(folder: Path, seed: int = 0, *, pieces: Sequence[str] = ()) -> Path:
+    """A SigLIP folder, its tokenizer a sentencepiece model of characters, a few words and the given `pieces`."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([*_SENTENCES, " ".join(_PRINTABLE)] * 4),
         model_writer=model,
-        vocab_size=pieces,
-        hard_vocab_limit=False,
+        vocab_size=150,
+        hard_vocab_limit=False,  # how many pieces these sentences give depends on the release of sentencepiece
+        user_defined_symbols=list(pieces),
         unk_id=2,
         eos_id=1,
         pad_id=0,
