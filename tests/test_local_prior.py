@@ -84,13 +84,15 @@ def test_a_sorted_stream_is_answered_otherwise_with_the_prior(method):
 
 
 @pytest.mark.parametrize("method", ["clip", *(name for name in METHODS if "order" in adapter_class(name).declared)])
-def test_predict_gives_each_sample_what_a_clone_would_answer_and_learns_nothing(method):
+def test_predict_gives_each_sample_what_a_clone_without_prior_would_answer_and_learns_nothing(method):
+    """A sample that is not learned has no place in the order of the stream."""
     order = {} if method == "clip" else {"order": "predict-first"}  # else the answer of `step` has the sample in it
-    one = ordered(method, prior="local", **order)
+    one, without = (ordered(method, prior=prior, **order) for prior in ("local", "none"))
+    without.adapter._put({name: one.adapter.state()[name] for name in without.adapter.state()})
     before = one.adapter.snapshot().tensors
     predicted = one.adapter.predict(one.rest)
     assert all(torch.equal(tensor, before[name]) for name, tensor in one.adapter.state().items())
-    stepped = torch.cat([one.adapter.clone().step(sample) for sample in one.rest.batches(1)])
+    stepped = torch.cat([without.adapter.clone().step(sample) for sample in one.rest.batches(1)])
     torch.testing.assert_close(predicted, stepped)
 
 

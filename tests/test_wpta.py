@@ -70,12 +70,13 @@ def test_single_precision_is_within_two_thousandths_where_images_hardly_differ()
 
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("learned", [0, 1, 7, 8, 127, 128, 200])
-def test_predict_gives_what_a_clone_would_give_that_learns_the_sample(depth, learned):
-    adapter = WPTA(LONG.classifier, depth=depth)
+def test_predict_gives_what_a_clone_without_prior_would_give_that_learns_the_sample(depth, learned):
+    adapter, without = WPTA(LONG.classifier, depth=depth), PLAIN(LONG.classifier, depth=depth)
     if learned:
         adapter.step(LONG.features[:learned])
+    without._put({name: adapter.state()[name] for name in without.state()})
     rest = LONG.features[-5:]
-    each = torch.cat([adapter.clone().step(sample) for sample in rest.split(1)])
+    each = torch.cat([without.clone().step(sample) for sample in rest.split(1)])
     torch.testing.assert_close(adapter.predict(rest), each, atol=1e-9, rtol=0)
 
 

@@ -49,13 +49,6 @@ class LocalPrior:
         none = even.new_zeros(())
         return cls(even, even.clone(), even.clone(), none, none.clone(), none.long())
 
-    def predict(self, s: Tensor) -> Tensor:
-        """ℓ of B samples, each as if it were the next, B×C; `s` is B×C, in float64."""
-        started = _started(self.count)
-        found = (1 - _FORGET) * self.found + _agreement(s @ self.fast, started, s.shape[1])
-        by_chance = (1 - _FORGET) * self.by_chance + _WEIGHT * started * (s @ self.mean)
-        return torch.outer(_gate(found, by_chance), _log_frequency(self.fast + self.slow))
-
     def learn(self, s: Tensor) -> Tensor:
         """ℓ of B samples in order, each at its turn, B×C, which are then counted."""
         if not processors.triton_runs_on(s.device):

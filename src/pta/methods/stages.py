@@ -65,9 +65,9 @@ class Stages:
         """The logits of a method's answer with its stages, which learn as well if the method does."""
         front = self._front = ZeroShot(classifier, samples)
         try:
-            if self._prior:
+            if self._prior and learn:  # a sample that is not learned has no place in the order
                 prior = LocalPrior(*(self._pieces[f"local_{name}"].tensor for name in _PRIOR))
-                front.log_prior = (prior.learn if learn else prior.predict)(front.text_probabilities)
+                front.log_prior = prior.learn(front.text_probabilities)
             logits = answer(samples)
         finally:
             self._front = None
