@@ -238,8 +238,9 @@ def whitened(name: str, encoder: Encoder, pool: Tensor) -> Iterator[Row]:
     settings: dict[str, tuple[str, dict[str, object]]] = {
         "clip": ("clip", {}),
         "pta": ("pta", {}),
-        "wpta": ("wpta", {"prior": "none"}),
-        "wpta with the prior": ("wpta", {}),
+        "wpta": ("wpta", {"prior": "none", "gate": "none"}),
+        "wpta with the prior": ("wpta", {"gate": "none"}),
+        "wpta with prior and gate": ("wpta", {}),
     }
 
     def make(method: str, parameters: dict[str, object], batch: int) -> Run:

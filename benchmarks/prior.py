@@ -2,8 +2,8 @@
 
     python benchmarks/prior.py FILE …        writes benchmarks/results/prior.csv
 
-CLIP, TDA, PTA and WPTA at their defaults, with and without the prior, each with both calibrations, on the orders of
-SEEDS; on files of more than LARGE samples on the first alone. A row holds means over seeds. Beside the streams of the
+CLIP, TDA, PTA and WPTA without the balance gate, with and without the prior, each with both calibrations, on the
+orders of SEEDS; on files of more than LARGE samples on the first alone. A row holds means over seeds. Beside the streams of the
 paper's non-i.i.d. table there are those on which the prior is known to be weak:
 * round robin: one sample of every class in turn, where each class is followed by the one whose text is nearest,
 * after sorted: half of the samples class by class, then the others shuffled, of which the first 500 are counted,
@@ -91,7 +91,7 @@ def measured(data: FeatureFile, stream: str, seed: int, method: str, prior: str)
     counted = slice(start, start + COUNTED_AFTER) if start else slice(None)
     samples, labels, found = data.samples.features[order], labels_of(data)[order][counted], []
     for calibration in ("fixed", "matched"):
-        adapter = create_adapter(method, data.classifier, prior=prior, calibration=calibration)
+        adapter = create_adapter(method, data.classifier, prior=prior, gate="none", calibration=calibration)
         logits = torch.cat([adapter.step(part) for part in torch.split(samples, BATCH)])[counted]
         confidences, answers = adapter.probabilities(logits).max(dim=1)
         right = (answers.numpy() == labels).astype(bool)

@@ -3,8 +3,8 @@
     python benchmarks/wpta.py --features FOLDER      writes benchmarks/results/wpta-ablation.csv and wpta-shards.csv
     OMP_NUM_THREADS=1 python benchmarks/wpta.py      writes benchmarks/results/wpta-cpu.csv
 
-Accuracies are those of seeds 1 and 2 without a prior. Durations are medians of turns that WPTA and PTA's engines take
-on the same synthetic batches, refreshes included: trust the ratios.
+Accuracies are those of seeds 1 and 2 without prior and gate. Durations are medians of turns that WPTA and PTA's engines
+take on the same synthetic batches, refreshes included: trust the ratios.
 """
 
 import argparse
@@ -80,14 +80,14 @@ class WithoutItself(WPTA):
         return z + self.image_weight * self.classifier.scale * cosines
 
 
-PLAIN = partial(WPTA, prior="none")
+PLAIN = partial(WPTA, prior="none", gate="none")
 PARTS: dict[str, Callable[[ZeroShotClassifier], Adapter]] = {
     "pta": PTA,
     "wpta": PLAIN,
-    "no centring": partial(WithoutCentre, prior="none"),
+    "no centring": partial(WithoutCentre, prior="none", gate="none"),
     "no whitening": partial(PLAIN, first_metric=NEVER),
     "no text": partial(PLAIN, text_weight=0.0),
-    "own sample left out": partial(WithoutItself, prior="none"),
+    "own sample left out": partial(WithoutItself, prior="none", gate="none"),
     "refresh only by doubling": partial(PLAIN, refresh_every=NEVER),
     "depth 2": partial(PLAIN, depth=2),
 }
@@ -118,7 +118,7 @@ def shards(folder: Path) -> Iterator[Row]:
         found: dict[str, list[float]] = {"whole": [], "shards": []}
         for data, seed in product(files, SEEDS):
             order = torch.from_numpy(stream.order(data, seed, BATCH))
-            new = partial(WPTA, data.classifier, prior=prior)
+            new = partial(WPTA, data.classifier, prior=prior, gate="none")
             whole, joined = new(), new()
             whole.step(data.samples[order])
             for part in order.chunk(parts):
@@ -141,7 +141,8 @@ def speed(turns: int) -> Iterator[Row]:
         "pta, chunk": with_engine(classifier, advance_by_chunk, 128),
         "pta, chunk, compiled": with_engine(classifier, advance_by_numba, 256),
         "wpta": PLAIN(classifier).step_unchecked,
-        "wpta with the prior": WPTA(classifier).step_unchecked,
+        "wpta with the prior": WPTA(classifier, gate="none").step_unchecked,
+        "wpta with prior and gate": WPTA(classifier).step_unchecked,
         "wpta, depth 2": PLAIN(classifier, depth=2).step_unchecked,
     }
     for run in implementations.values():

@@ -13,6 +13,9 @@ the mean of their accuracies; every file is resampled by itself.
 
 import argparse
 from collections.abc import Iterator, Sequence
+from itertools import product
+from multiprocessing import get_context
+from multiprocessing.pool import Pool
 from pathlib import Path
 from statistics import stdev
 from typing import Any
@@ -64,20 +67,23 @@ def right(data: FeatureFile, stream: Stream, method: str, parameters: dict[str, 
     return found
 
 
-def compared(name: str, members: Sequence[FeatureFile], kept: dict[tuple[str, str], list[Right]]) -> Iterator[Row]:
+def compared(
+    name: str, members: Sequence[FeatureFile], kept: dict[tuple[str, str], list[Right]], pool: Pool
+) -> Iterator[Row]:
     """A row for each stream and method; the arrays are kept."""
     on_clouds = name in ("procedural", "furniture")
-    for stream, own in STREAMS.items():
-        pta: Right | None = None
-        for title, (method, parameters) in METHODS.items():
-            given = parameters | (OF_CLOUDS.get(method, {}) if on_clouds else {})
-            found: Right = np.mean([right(data, own, method, given) for data in members], axis=0)
-            kept.setdefault((stream, title), []).append(found)
-            pta = found if pta is None else pta
-            differences = (found - pta).mean(axis=0)
-            yield row(
-                name, stream, title, 100 * found.mean(axis=1), differences.mean(), Resampling().interval(differences)
-            )
+    work = list(product(STREAMS, METHODS))
+    tasks = []
+    for stream, title in work:
+        method, parameters = METHODS[title]
+        given = parameters | (OF_CLOUDS.get(method, {}) if on_clouds else {})
+        tasks += [(data, STREAMS[stream], method, given) for data in members]
+    found = iter(pool.starmap(right, tasks, chunksize=1))
+    for stream, title in work:
+        own: Right = np.mean([next(found) for _ in members], axis=0)
+        kept.setdefault((stream, title), []).append(own)
+        differences = (own - kept[stream, "pta"][-1]).mean(axis=0)
+        yield row(name, stream, title, 100 * own.mean(axis=1), differences.mean(), Resampling().interval(differences))
 
 
 def together(kept: dict[tuple[str, str], list[Right]]) -> Iterator[Row]:
@@ -105,15 +111,15 @@ def row(name: str, stream: str, method: str, accuracies: Right, gain: float, int
     }
 
 
-def rows(folder: Path, library: Library) -> Iterator[Row]:
+def rows(folder: Path, library: Library, pool: Pool) -> Iterator[Row]:
     """Every file, their mean, and what is packaged."""
     kept: dict[tuple[str, str], list[Right]] = {}
     for data in feature_files(folder):
-        yield from compared(data.name, [data], kept)
+        yield from compared(data.name, [data], kept, pool)
     yield from together(kept)
     for name, members in PACKAGED.items():
         loaded = [library.features(one) for one in members]
-        yield from compared(name, loaded, {})
+        yield from compared(name, loaded, {}, pool)
 
 
 def main() -> None:
@@ -121,10 +127,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--extracted", type=Path, required=True)
+    parser.add_argument("--jobs", type=int, default=1, help="processes, each with one thread")
+    parser.add_argument("--out", type=Path, default=RESULTS / "wpta.csv")
     given, profile = parser.parse_args(), load_profile("offline")
     torch.set_num_threads(1)
     library = Library(given.extracted, model=profile.model, models=profile.models)
-    write(RESULTS / "wpta.csv", rows(given.folder, library))
+    with get_context("spawn").Pool(given.jobs, torch.set_num_threads, (1,)) as pool:
+        write(given.out, rows(given.folder, library, pool))
 
 
 if __name__ == "__main__":

@@ -86,8 +86,9 @@ class Stages:
     def _behind_gate(self, front: ZeroShot, logits: Tensor, logit_factor: float, *, learn: bool) -> Tensor:
         total, squares, open_by = (self._pieces[name].tensor for name in (*GATE_SUMS, "gate_open"))
         if learn:
-            total += front.text_probabilities.sum(dim=0)
-            squares += front.text_probabilities.square().sum()
+            s = front.text_probabilities
+            total += s.sum(dim=0)
+            squares += torch.dot(s.flatten(), s.flatten())
         return answer_between(front.exact_logits_times(1 / logit_factor), logits, open_by)
 
     def refresh(self) -> None:
