@@ -40,6 +40,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "clip": ("clip", {}),
     "tda": ("tda", {}),
     "wpta without prior": ("wpta", {"prior": "none"}),
+    "wpta without gate": ("wpta", {"gate": "none"}),
     "wpta": ("wpta", {}),
     "wpta, depth 2": ("wpta", {"depth": 2}),
     "clip + prior": ("clip", {"prior": "local"}),
