@@ -145,7 +145,7 @@ def jobs_of(paths: list[Path], methods: tuple[str, ...]) -> list[Job]:
     return [Job(*stream, method, frozen) for stream, method, frozen in product(streams, methods, (False, True))]
 
 
-def row_of(job: Job) -> Row:
+def rows_of(job: Job) -> list[Row]:
     """Means over the seeds."""
     method, parameters = METHODS[job.method]
     seeds = SEEDS[:1] if job.classes is None and len(opened(job.path).samples) > LARGE else SEEDS
@@ -161,7 +161,7 @@ def row_of(job: Job) -> Row:
     names = ("accuracy", "mean_per_class", "worst_class", "fixed_error")
     columns = (*names, "matched_error", *(f"zero_shot_{name}" for name in (*names[:3], "error")))
     means = (round(fmean(values), 2) for values in zip(*found, strict=True))
-    return {
+    row = {
         "file": opened(job.path).name,
         "stream": job.title,
         "classes": job.classes or "all",
@@ -171,14 +171,15 @@ def row_of(job: Job) -> Row:
         **dict(zip(columns, means, strict=True)),
         "hardware": hardware(),
     }
+    return [row]
 
 
-def constants_row(paths: list[Path], given: tuple[str, float]) -> Row:
+def constants_rows(paths: list[Path], given: tuple[str, float]) -> list[Row]:
     """The mean difference to zero-shot in each stream with one constant changed."""
     name, value = given
     usual = getattr(balance, name)
     setattr(balance, name, value)
-    gains: dict[str, list[float]] = {}
+    gains: dict[tuple[int | str, str], list[float]] = {}
     try:
         for job in jobs_of(paths, ("wpta",)):
             large = len(opened(job.path).samples) > LARGE
@@ -189,20 +190,28 @@ def constants_row(paths: list[Path], given: tuple[str, float]) -> Row:
                 own, base = (
                     judged(answered(stream, method, {}, frozen=False), stream.labels)[0] for method in ("wpta", "clip")
                 )
-                gains.setdefault(f"{job.classes or 'all'} {job.title}", []).append(own - base)
+                gains.setdefault((job.classes or "all", job.title), []).append(own - base)
     finally:
         setattr(balance, name, usual)
-    shown = "none" if value == 1e9 else value
-    means = {stream: round(fmean(values), 2) for stream, values in gains.items()}
-    return {"constant": name.strip("_").lower(), "value": shown, **means, "hardware": hardware()}
+    named = {"constant": name.strip("_").lower(), "value": "none" if value == 1e9 else value}
+    return [
+        {
+            **named,
+            "classes": classes,
+            "stream": stream,
+            "over_zero_shot": round(fmean(values), 2),
+            "hardware": hardware(),
+        }
+        for (classes, stream), values in gains.items()
+    ]
 
 
-def measured(work: Callable[[Any], Row], jobs: list[Any], processes: int) -> Iterator[Row]:
-    """The row of each job, in their order; what is done is told on stderr."""
+def measured(work: Callable[[Any], list[Row]], jobs: list[Any], processes: int) -> Iterator[Row]:
+    """The rows of each job, in their order; what is done is told on stderr."""
     with multiprocessing.get_context("spawn").Pool(processes, torch.set_num_threads, (1,)) as pool:
-        for done, row in enumerate(pool.imap(work, jobs), 1):
-            print(f"{done} of {len(jobs)} rows", file=sys.stderr, flush=True)
-            yield row
+        for done, rows in enumerate(pool.imap(work, jobs), 1):
+            print(f"{done} of {len(jobs)} done", file=sys.stderr, flush=True)
+            yield from rows
 
 
 def main() -> None:
@@ -215,9 +224,9 @@ def main() -> None:
     given = parser.parse_args()
     if given.constants:
         values = [(name, value) for name, several in CONSTANTS.items() for value in several]
-        rows = measured(partial(constants_row, given.files), values, given.jobs)
+        rows = measured(partial(constants_rows, given.files), values, given.jobs)
     else:
-        rows = measured(row_of, jobs_of(given.files, tuple(METHODS)), given.jobs)
+        rows = measured(rows_of, jobs_of(given.files, tuple(METHODS)), given.jobs)
     write(given.out or RESULTS / f"balance{'-constants' * given.constants}.csv", rows)
 
 

@@ -3,8 +3,8 @@
     python benchmarks/prior.py FILE …        writes benchmarks/results/prior.csv
 
 CLIP, TDA, PTA and WPTA without the balance gate, with and without the prior, each with both calibrations, on the
-orders of SEEDS; on files of more than LARGE samples on the first alone. A row holds means over seeds. Beside the streams of the
-paper's non-i.i.d. table there are those on which the prior is known to be weak:
+orders of SEEDS; on files of more than LARGE samples on the first alone. A row holds means over seeds. Beside the
+streams of the paper's non-i.i.d. table there are those on which the prior is known to be weak:
 * round robin: one sample of every class in turn, where each class is followed by the one whose text is nearest,
 * after sorted: half of the samples class by class, then the others shuffled, of which the first 500 are counted,
 * halves: the samples of one half of the classes, shuffled, then those of the other half,
