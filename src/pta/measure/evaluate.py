@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from operator import itemgetter
 from statistics import fmean, stdev
 from typing import Any
@@ -84,14 +83,14 @@ def evaluate(
     parts = {seed: stream.part(data, seed) for seed in seeds}
     orders = {seed: stream.order(part, seed, batch) for seed, part in parts.items()}
     for method, parameters in methods.items():
-        new = partial(create_adapter, method, model=model, **parameters)
         if model is not None and needs_model(method, parameters):
             require_same_model(model, data)
         for number, seed in enumerate(seeds):
             part, order = parts[seed], orders[seed]
+            given = {"model": model, "source": len(order), **parameters}
             if number == 0:  # compiled code is loaded once, and that is not the method's speed
-                new(part.classifier, source=len(order)).step(part.samples[:_WARM_UP])
-            adapter = new(part.classifier, source=len(order))
+                create_adapter(method, part.classifier, **given).step(part.samples[:_WARM_UP])
+            adapter = create_adapter(method, part.classifier, **given)
             run = run_stream(
                 *(adapter, part.samples, part.labels, order),
                 batch=batch,

@@ -1,6 +1,6 @@
 """Stream: which samples come in which order, by name, and how batches are used."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
 }
 """Functions of `pta.data.orders`, and the defaults of a stream's parameters; None means all that the data have."""
 
-_CHECKS = {
+_CHECKS: Mapping[str, Callable[[object], object]] = {
     "gamma": orders.require_gamma,
     "prefix": orders.require_prefix,
     "share": orders.require_share,
