@@ -29,21 +29,11 @@ from pta.run import reading as reading_samples
 from pta.run.reading import Reading
 
 MODEL_VARIABLE = "PTA_MODEL"  # the default of --model
-Model = Annotated[
-    str,
-    typer.Option(
-        envvar=MODEL_VARIABLE,
-        help="hf:FOLDER or hf:HUB/NAME, openclip:ARCHITECTURE/WEIGHTS, file:PATH, or embedded (clothing only).",
-    ),
-]
 Templates = Annotated[
     str, typer.Option(help="vanilla, clip, coop, dpe, clip7, clip80, ulip64, a file, or one template with {}.")
 ]
 Descriptions = Annotated[
     Path | None, typer.Option(help="JSON file with sentences for each class, used in addition to the templates.")
-]
-Classes = Annotated[
-    str | None, typer.Option(metavar="FILE|A,B,C", help="Class names: a file with one per line, or a list with commas.")
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, or auto (a GPU if there is one).")]
 Dtype = Annotated[str, typer.Option(help="Precision of the model: float32, float16 or bfloat16.")]
@@ -139,7 +129,10 @@ class ClassTexts:
 class TextOptions:
     """The classes, and the texts that describe them."""
 
-    classes: Classes = None
+    classes: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|A,B,C", help="Class names: a file with one per line, or a list with commas."),
+    ] = None
     templates: Templates = "clip"
     descriptions: Descriptions = None
 
@@ -156,7 +149,13 @@ class TextOptions:
 class ModelOptions:
     """A model, and where and how it runs."""
 
-    model: Model = DEFAULT_MODEL
+    model: Annotated[
+        str,
+        typer.Option(
+            envvar=MODEL_VARIABLE,
+            help="hf:FOLDER or hf:HUB/NAME, openclip:ARCHITECTURE/WEIGHTS, file:PATH, or embedded (clothing only).",
+        ),
+    ] = DEFAULT_MODEL
     device: Device = "auto"
     dtype: Dtype = "float32"
 
