@@ -14,7 +14,7 @@ from pta.cli import options
 from pta.cli.fitting_table import print_table, right
 from pta.cli.messages import say
 from pta.cli.method_choice import MethodChoice, Methods, open_features
-from pta.cli.options import around
+from pta.cli.order_options import OrderOptions
 from pta.cli.output import on_batch, plain, progress, require_folder_place, require_new, require_place, write_json
 from pta.data.features import FeatureFile
 from pta.data.views import confident_mean
@@ -57,15 +57,12 @@ def evaluate(
     features: options.Features,
     *,
     method: MethodNames = None,
-    seed: options.Seeds = None,
     set_: options.Set = None,
-    prior: options.Prior = None,
-    gate: options.Gate = None,
-    calibration: options.Calibration = None,
+    stages: options.StageOptions,
     preset: Preset = None,
     model: ModelName = None,
     device: options.Device = "cpu",
-    order: options.OrderOptions,
+    order: OrderOptions,
     views: UseViews = False,
     json: Annotated[Path | None, typer.Option(help="Write one record per method and seed; - for stdout.")] = None,
     predictions: Annotated[Path | None, typer.Option(help="Folder for METHOD-SEED.csv files, in stream order.")] = None,
@@ -73,18 +70,15 @@ def evaluate(
 ) -> None:
     """Compare methods on feature files: accuracy, gain over zero-shot, calibration error and speed."""
     asked = method or ["clip", "pta"]
-    choice = MethodChoice(
-        asked, set_ or [], preset, model, device, around(prior=prior, gate=gate, calibration=calibration)
-    )
+    choice = MethodChoice(asked, set_ or [], preset, model, device, stages.given)
     require_place(json, replace=replace)
     datasets = [_with_confident_views(data) if views else data for data in open_features(features, device)]
-    stream, seeds = order.made, list(dict.fromkeys(seed or [1]))
-    lengths = [order.samples_seen(data, seeds) for data in datasets]
+    seeds, lengths = order.seeds, [order.length_with_all_seeds(data) for data in datasets]
     if predictions is not None:
         require_folder_place(predictions)
         for path in _files(predictions, [(data, choice.asked) for data in datasets], seeds):  # before a model is loaded
             require_new(path, replace=replace)
-    work = [(data, choice.for_file(stream.part(data, seeds[0]))) for data in datasets]
+    work = [(data, choice.for_file(order.part(data, seeds[0]))) for data in datasets]
     if predictions is not None:
         for path in _files(predictions, work, seeds):
             make_folder(path.parent)
@@ -96,7 +90,7 @@ def evaluate(
         for data, methods in work:
             encoder, advance = choice.model_for(methods), on_batch(bar, task, data.name)
             given = (data, methods, seeds)
-            done += evaluate_methods(*given, stream=stream, batch=order.size, model=encoder, on_batch=advance)
+            done += evaluate_methods(*given, stream=order, batch=order.batch, model=encoder, on_batch=advance)
     if predictions is not None:
         for evaluation in done:
             evaluation.write_predictions(_folder(predictions, evaluation.data.name, len(datasets)))

@@ -18,12 +18,10 @@ from pta.cli.messages import detail, say
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.limits import USUAL_LIMITS, Limits
 from pta.core.modality import Modality
-from pta.data.features import FeatureFile
 from pta.data.prompts import build_classifier, class_texts, default_cache, load_descriptions, load_templates
 from pta.door.files import exists, read_text
 from pta.door.images.batch_decoder import DECODE_MEMORY
 from pta.errors import InvalidParameter, MissingPackage, UnreadableFile, how_to_install, shown
-from pta.measure.stream import KINDS, Stream
 from pta.methods import adapter_class
 from pta.models import DEFAULT_MODEL, Encoder, check_model, load_encoder
 from pta.run import encoding
@@ -31,21 +29,11 @@ from pta.run import reading as reading_samples
 from pta.run.reading import Reading
 
 MODEL_VARIABLE = "PTA_MODEL"  # the default of --model
-Model = Annotated[
-    str,
-    typer.Option(
-        envvar=MODEL_VARIABLE,
-        help="hf:FOLDER or hf:HUB/NAME, openclip:ARCHITECTURE/WEIGHTS, file:PATH, or embedded (clothing only).",
-    ),
-]
 Templates = Annotated[
     str, typer.Option(help="vanilla, clip, coop, dpe, clip7, clip80, ulip64, a file, or one template with {}.")
 ]
 Descriptions = Annotated[
     Path | None, typer.Option(help="JSON file with sentences for each class, used in addition to the templates.")
-]
-Classes = Annotated[
-    str | None, typer.Option(metavar="FILE|A,B,C", help="Class names: a file with one per line, or a list with commas.")
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, or auto (a GPU if there is one).")]
 Dtype = Annotated[str, typer.Option(help="Precision of the model: float32, float16 or bfloat16.")]
@@ -64,23 +52,9 @@ Features = Annotated[
     list[Path],
     typer.Option(help="Feature file (.npz or .safetensors), a folder of them, or of blocks; may be repeated."),
 ]
-Seeds = Annotated[list[int] | None, typer.Option(min=0, help="Seed of the order; may be repeated.", show_default="1")]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A parameter of a method, e.g. pta.h=50; may be repeated."),
-]
-Prior = Annotated[
-    str | None, typer.Option(help="local: add a prior from the preceding samples, for streams that are not i.i.d.")
-]
-Gate = Annotated[
-    str | None,
-    typer.Option(
-        help="balance: answer as zero-shot while few classes have most of the samples.",
-        show_default="none, wpta: balance",
-    ),
-]
-Calibration = Annotated[
-    str | None, typer.Option(help="matched: estimate the temperature of the probabilities online, without labels.")
 ]
 Replace = Annotated[bool, typer.Option("--replace", help="Overwrite existing result files.")]
 OnError = Annotated[
@@ -155,7 +129,10 @@ class ClassTexts:
 class TextOptions:
     """The classes, and the texts that describe them."""
 
-    classes: Classes = None
+    classes: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|A,B,C", help="Class names: a file with one per line, or a list with commas."),
+    ] = None
     templates: Templates = "clip"
     descriptions: Descriptions = None
 
@@ -172,7 +149,13 @@ class TextOptions:
 class ModelOptions:
     """A model, and where and how it runs."""
 
-    model: Model = DEFAULT_MODEL
+    model: Annotated[
+        str,
+        typer.Option(
+            envvar=MODEL_VARIABLE,
+            help="hf:FOLDER or hf:HUB/NAME, openclip:ARCHITECTURE/WEIGHTS, file:PATH, or embedded (clothing only).",
+        ),
+    ] = DEFAULT_MODEL
     device: Device = "auto"
     dtype: Dtype = "float32"
 
@@ -227,14 +210,36 @@ class SampleOptions(ReadingOptions):
 
 
 @dataclass(frozen=True)
+class StageOptions:
+    """Parameters of the stages around a method, which every method has."""
+
+    prior: Annotated[
+        str | None, typer.Option(help="local: add a prior from the preceding samples, for streams that are not i.i.d.")
+    ] = None
+    gate: Annotated[
+        str | None,
+        typer.Option(
+            help="balance: answer as zero-shot while few classes have most of the samples.",
+            show_default="none, wpta: balance",
+        ),
+    ] = None
+    calibration: Annotated[
+        str | None, typer.Option(help="matched: estimate the temperature of the probabilities online, without labels.")
+    ] = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Those that were given."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
 class MethodOptions:
     """The only method of a command, and its parameters."""
 
     method: Annotated[str | None, typer.Option(help="Adaptation method; see pta methods.", show_default="pta")] = None
     set_: Set = None
-    prior: Prior = None
-    gate: Gate = None
-    calibration: Calibration = None
+    stages: StageOptions
 
     @cached_property
     def name(self) -> str:
@@ -244,64 +249,13 @@ class MethodOptions:
     @cached_property
     def parameters(self) -> dict[str, Any]:
         """The parameters that were given, checked."""
-        stages = {"prior": self.prior, "gate": self.gate, "calibration": self.calibration}
-        return parameters_of(self.name, self.set_ or [], **stages)
-
-
-@dataclass(frozen=True)
-class OrderOptions:
-    """Which samples come in which order, and how batches are used."""
-
-    stream: Annotated[str, typer.Option(help=f"Order of the samples: {', '.join(KINDS)}.")] = "iid"
-    gamma: Annotated[
-        float | None,
-        typer.Option(help="For dirichlet: smaller values give fewer classes at a time.", show_default="0.1"),
-    ] = None
-    prefix: Annotated[
-        int | None, typer.Option(min=0, help="For poisoned: how many confident errors come first.", show_default="all")
-    ] = None
-    share: Annotated[
-        float | None,
-        typer.Option(help="For rare: of the common class (0.95). For absent: of the classes that occur (0.1)."),
-    ] = None
-    exponent: Annotated[
-        float | None, typer.Option(help="For zipf: of the power law; 0 for equal frequencies.", show_default="1")
-    ] = None
-    length: Annotated[
-        int | None, typer.Option(help="For rare (400), bursts (400), absent (all) and zipf (all): number of samples.")
-    ] = None
-    classes_drawn: Annotated[
-        int | None, typer.Option(metavar="K", help="Draw K look-alike classes for each seed.", show_default="all")
-    ] = None
-    drop_last: Annotated[bool, typer.Option("--drop-last", help="Leave out an incomplete last batch.")] = False
-    lookahead: Annotated[bool, typer.Option("--lookahead", help="Learn from a whole batch before predicting it.")] = (
-        False
-    )
-    batch: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Samples per step; affects results only with dirichlet, --drop-last, --lookahead and stata.",
-            show_default="128 with one of the first three, else 256",
-        ),
-    ] = None
-
-    def __post_init__(self) -> None:
-        _ = self.made
-
-    @cached_property
-    def made(self) -> Stream:
-        """The stream that these options describe."""
-        return Stream(self.stream, **{name: vars(self)[name] for name in vars(self).keys() - {"stream", "batch"}})
-
-    @property
-    def size(self) -> int:
-        """Samples per step."""
-        return self.batch or self.made.usual_batch
-
-    def samples_seen(self, data: FeatureFile, seeds: Sequence[int]) -> int:
-        """How many samples come with these seeds. Data that the stream cannot be made of are refused."""
-        return sum(self.made.samples_seen(self.made.part(data, seed), seed, self.size) for seed in seeds)
+        parameters = self.stages.given
+        for owner, name, value in map(parse_setting, self.set_ or []):
+            if owner != self.name:
+                raise InvalidParameter(f"--set {owner}.{name}: the method is {self.name}")
+            parameters[name] = value
+        adapter_class(self.name).require_parameters(parameters)
+        return parameters
 
 
 @dataclass(frozen=True)
@@ -337,22 +291,6 @@ class ClusterOptions:
         for option, is_given in given.items():
             if is_given:
                 raise InvalidParameter(f"{option} cannot be used with --cluster")
-
-
-def around(**stages: str | None) -> dict[str, str]:
-    """The parameters of `--prior`, `--gate` and `--calibration`, if they were given."""
-    return {name: value for name, value in stages.items() if value is not None}
-
-
-def parameters_of(method: str, settings: Sequence[str], **stages: str | None) -> dict[str, Any]:
-    """The parameters of the only method of a command, from `--set` and the options of its stages; checked."""
-    parameters: dict[str, Any] = around(**stages)
-    for owner, name, value in map(parse_setting, settings):
-        if owner != method:
-            raise InvalidParameter(f"--set {owner}.{name}: the method is {method}")
-        parameters[name] = value
-    adapter_class(method).require_parameters(parameters)
-    return parameters
 
 
 def parse_setting(setting: str) -> tuple[str, str, Any]:

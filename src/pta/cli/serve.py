@@ -10,13 +10,12 @@ import typer
 
 from pta.cli import options
 from pta.cli.messages import say, warn, write_stdout
-from pta.cli.options import ClassTexts, NamedModel, parameters_of, read_classes
+from pta.cli.options import NamedModel
 from pta.cli.output import require_folder_place
 from pta.cli.quantities import parse_duration, parse_size
 from pta.core.limits import USUAL_LIMITS, Limits
 from pta.data.features import load_features
 from pta.errors import InvalidParameter, MissingPackage, how_to_install
-from pta.models import DEFAULT_MODEL
 from pta.serve.http.security import HttpSettings, LogFormat, new_token, own_token, read_token
 from pta.serve.open_files import affordable_connections
 from pta.serve.requests import ITS_LETTERS, NAME
@@ -24,40 +23,30 @@ from pta.serve.streams.served_model import ServedModel, ServiceSettings, Shape
 from pta.serve.streams.service import Service
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ServedOptions:
     """What is served."""
 
     features_only: Annotated[
         Path | None, typer.Option(metavar="FILE", help="No model: anchors, names and scale of this feature file.")
     ] = None
-    model: options.Model = DEFAULT_MODEL
-    classes: options.Classes = None
-    templates: options.Templates = "clip"
-    descriptions: options.Descriptions = None
-    method: Annotated[str, typer.Option(help="How to adapt; see pta methods.")] = "pta"
-    set_: options.Set = None
-    prior: options.Prior = None
-    gate: options.Gate = None
-    calibration: options.Calibration = None
-    device: options.Device = "auto"
-    dtype: options.Dtype = "float32"
+    model: options.ModelOptions
+    texts: options.TextOptions
+    method: options.MethodOptions
 
     def adaptation(self) -> dict[str, Any]:
         """The method and its parameters."""
-        stages = {"prior": self.prior, "gate": self.gate, "calibration": self.calibration}
-        parameters = parameters_of(self.method, self.set_ or [], **stages)
-        return {"method": self.method, "parameters": parameters}
+        return {"method": self.method.name, "parameters": self.method.parameters}
 
     def load(self, adaptation: dict[str, Any]) -> ServedModel:
         """The model, or the classifier of a feature file."""
         if self.features_only is not None:
-            if self.classes is not None:
+            if self.texts.classes is not None:
                 raise InvalidParameter("--classes: the feature file has the names; leave one of the two out")
             return ServedModel(load_features(self.features_only).classifier, **adaptation)
-        names = read_classes(self.classes)
-        model = NamedModel(self.model, self.device, self.dtype)
-        texts = ClassTexts.read(names, self.templates, self.descriptions, model.modality.prompts)
+        names = self.texts.names()
+        model = NamedModel(**vars(self.model))
+        texts = self.texts.of(names, model.modality.prompts)
         return ServedModel(texts.classifier(model.encoder), encoder=model.encoder, **adaptation)
 
 

@@ -13,6 +13,7 @@ from pta.cli import options
 from pta.cli.fitting_table import print_table, right
 from pta.cli.method_choice import open_features
 from pta.cli.options import parse_setting
+from pta.cli.order_options import OrderOptions
 from pta.cli.output import on_batch, plain, print_lines, progress, require_folder_place, require_place, write_json
 from pta.door.files import write_atomically
 from pta.errors import InvalidParameter
@@ -36,8 +37,7 @@ def sweep(
             "--set", metavar="METHOD.NAME=A,B,…", help="Values of a parameter, e.g. pta.h=5,20; may be repeated."
         ),
     ],
-    seed: options.Seeds = None,
-    order: options.OrderOptions,
+    order: OrderOptions,
     device: options.Device = "cpu",
     results: Annotated[Path, typer.Option(help="Cache of finished results.")] = Path("pta-results"),
     json: Annotated[Path | None, typer.Option(help="Write one record per point and seed; - for stdout.")] = None,
@@ -55,17 +55,16 @@ def sweep(
         require_place(path, replace=replace)
     require_folder_place(results)
     datasets = open_features(features, device)
-    seeds = list(dict.fromkeys(seed or [1]))
-    lengths = [order.samples_seen(data, seeds) for data in datasets]
+    lengths = [order.length_with_all_seeds(data) for data in datasets]
     for data in datasets:
-        grid.require(order.made.part(data, seeds[0]))
+        grid.require(order.part(data, order.seeds[0]))
 
     swept: dict[str, list[Point]] = {data.name: [] for data in datasets}
     with progress() as bar:
         task, done = bar.add_task("", total=sum(lengths) * len(grid.settings)), 0
         for data, length in zip(datasets, lengths, strict=True):
-            given, told = (ResultStore(results), data, grid, seeds), on_batch(bar, task, data.name)
-            for point in sweep_grid(*given, stream=order.made, batch=order.batch, on_batch=told):
+            given, told = (ResultStore(results), data, grid, order.seeds), on_batch(bar, task, data.name)
+            for point in sweep_grid(*given, stream=order, batch=order.batch, on_batch=told):
                 swept[data.name].append(point)
                 done += length  # also if the results were cached
                 bar.update(task, completed=done)

@@ -33,8 +33,8 @@ def drawn(data: FeatureFile, count: int, seed: int) -> FeatureFile:
     place = np.full(whole.classes, -1)
     place[classes] = np.arange(count)
     samples = np.flatnonzero(place[data.labels] >= 0)
-    names, prompts = [whole.class_names[row] for row in classes], whole.prompts
-    prompts = prompts and tuple(prompts[row] for row in classes)
+    names = [whole.class_names[row] for row in classes]
+    prompts = whole.prompts and [whole.prompts[row] for row in classes]
     return replace(
         data,
         samples=data.samples[torch.from_numpy(samples)],

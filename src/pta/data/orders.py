@@ -5,6 +5,7 @@ as before a still camera. In the other orders no sample comes twice.
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,11 +18,13 @@ from pta.errors import InvalidParameter, shown
 Order = NDArray[np.int64]
 
 _MOST_SAMPLES = 2**31
-_LONGEST = 2**27  # of a stream in which samples come again, 1 GiB
-_MOST_SHARES = 2**27  # of a Dirichlet distribution for each class, 1 GiB
+_MOST_NUMBERS = 2**27  # of a Dirichlet distribution for each class, and of a stream of any length: 1 GiB
 _LARGEST_GAMMA = 1e9
-_LARGEST_EXPONENT = 100.0
 _STRETCH, _BURST = (20, 60), (2, 6)  # samples of the common class and of another, each from the first to below the last
+
+require_prefix = partial(require_count, "prefix", low=0, high=_MOST_SAMPLES)
+require_length = partial(require_count, "length", low=1, high=_MOST_NUMBERS)
+require_exponent = partial(require_number, "exponent", low=0.0, high=100.0)
 
 
 def iid(count: int, seed: int) -> Order:
@@ -47,7 +50,7 @@ def dirichlet(labels: ArrayLike, gamma: float, seed: int, *, batch: int = 128, s
     require_gamma(gamma)
     if slots is None:
         slots = slot_count(sum(map(len, members)), len(members), batch)
-    slots = require_count("slots", slots, 1, _MOST_SHARES // len(members))
+    slots = require_count("slots", slots, 1, _MOST_NUMBERS // len(members))
     rng = _rng(seed)
     shares = rng.dirichlet(np.full(slots, float(gamma)), size=len(members))
     parts: list[list[Order]] = [[] for _ in range(slots)]
@@ -65,7 +68,8 @@ def slot_count(samples: int, classes: int, batch: int = 128) -> int:
     >>> slot_count(1692, classes=47), slot_count(8100, classes=10)
     (13, 10)
     """
-    whole_batches = require_count("samples", samples, 0, _MOST_SAMPLES) // require_size("batch", batch)
+    batch = require_count("batch", batch, 1, _MOST_SAMPLES)
+    whole_batches = require_count("samples", samples, 0, _MOST_SAMPLES) // batch
     return max(1, min(whole_batches, require_count("classes", classes, 0, _MOST_SAMPLES)))
 
 
@@ -79,8 +83,7 @@ def separate(labels: ArrayLike, seed: int) -> Order:
 def drifting(segments: ArrayLike, seed: int) -> Order:
     """One condition after the other, by ascending segment number, each in random order."""
     rng = _rng(seed)
-    members = _by_class(segments)
-    return np.concatenate([rng.permutation(own) for own in members])
+    return np.concatenate([rng.permutation(own) for own in _by_class(segments)])
 
 
 def poisoned(
@@ -92,15 +95,13 @@ def poisoned(
     moves all.
     """
     given = plain_tensor("probabilities", probabilities, InvalidParameter).double().cpu().numpy()
-    if given.ndim != 2 or not given.size:
-        raise InvalidParameter(f"probabilities must have a row for each of the labels, got shape {given.shape}")
     classes = _whole_numbers(labels)
-    if classes.shape != given.shape[:1]:
+    if given.ndim != 2 or not given.size or len(given) != len(classes):
         raise InvalidParameter(
             f"probabilities must have a row for each of the {classes.size} labels, got shape {given.shape}"
         )
     order = require_order(order, len(given))
-    prefix = None if prefix is None else require_count("prefix", prefix, 0, _MOST_SAMPLES)
+    prefix = None if prefix is None else require_prefix(prefix)
     confidence = require_number("confidence", confidence, 0.0, 1.0)
     misleading = (given.max(axis=1) > confidence) & (given.argmax(axis=1) != classes)
     first = np.flatnonzero(misleading[order])[:prefix]
@@ -164,7 +165,7 @@ def batches(order: Order, size: int, *, drop_last: bool = False) -> Iterator[Ord
 
 def kept(count: int, size: int, *, drop_last: bool) -> int:
     """How many of `count` samples are seen in batches of a size."""
-    count, size = require_count("count", count, 0, _MOST_SAMPLES), require_size("size", size)
+    count, size = require_count("count", count, 0, _MOST_SAMPLES), require_count("size", size, 1, _MOST_SAMPLES)
     return count - count % size if require_switch("drop_last", drop_last) else count
 
 
@@ -174,11 +175,6 @@ def require_order(order: object, count: int) -> Order:
     if numbers.size and not 0 <= numbers.min() <= numbers.max() < count:
         raise InvalidParameter(f"an order of {count} samples has numbers from 0 to {count - 1}")
     return numbers
-
-
-def require_size(name: str, value: object) -> int:
-    """The value, if it is a number of samples, at least one."""
-    return require_count(name, value, 1, _MOST_SAMPLES)
 
 
 def require_gamma(gamma: object) -> None:
@@ -194,16 +190,6 @@ def require_share(share: object) -> float:
     if not 0 < number < 1:
         raise InvalidParameter(f"share must be a number above 0 and below 1, not {shown(share)}")
     return number
-
-
-def require_exponent(exponent: object) -> float:
-    """The exponent of a power law as a float."""
-    return require_number("exponent", exponent, 0.0, _LARGEST_EXPONENT)
-
-
-def require_length(length: object) -> int:
-    """The length of a stream as an int."""
-    return require_count("length", length, 1, _LONGEST)
 
 
 def _taken(members: list[Order], classes: NDArray[np.integer], rng: np.random.Generator) -> Order:

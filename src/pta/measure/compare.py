@@ -78,9 +78,7 @@ class Comparison:
     difference: float  # B's accuracy minus A's
     interval: tuple[float, float]  # of the difference
     standard_error: float  # of the difference
-    # Samples that A had wrong and B has right, on average over the orders; of one that came several times, the answers
-    # that B has right beyond those of A.
-    fixed: float
+    fixed: float  # right answers of B to a sample beyond those of A, summed; on average over the orders
     broken: float  # the other way round
     resampling: Resampling
     note: str  # which orders were compared, if not simply all
@@ -169,14 +167,12 @@ def compare(a: Contender, b: Contender, resampling: Resampling | None = None) ->
         note = "no seed is in both: every order of A with every order of B"
     elif a.right.keys() != b.right.keys():
         note = f"only seeds that both have: {', '.join(str(seed) for seed, _ in orders)}"
-    came = [np.minimum(a.seen[one], b.seen[other]) for one, other in orders]
-    times = np.sum(came, axis=0)
-    both = times > 0
+    came = np.array([np.minimum(a.seen[one], b.seen[other]) for one, other in orders])
+    both = came.any(axis=0)
     if not both.any():
         raise InvalidSamples(f"{a.dataset}: A and B have no sample in common")
-    before = _right(a, [one for one, _ in orders], came)
-    after = _right(b, [other for _, other in orders], came)
-    changes, times = (after - before).sum(axis=0)[both], times[both]
+    before, after = (_right(one, seeds, came) for one, seeds in zip((a, b), zip(*orders, strict=True), strict=True))
+    changes, times = (after - before).sum(axis=0)[both], came.sum(axis=0)[both]
     low, high = resampling.interval(changes, times)
     difference = float(changes.sum() / times.sum())
     label_a, label_b = names([a, b])
@@ -193,6 +189,6 @@ def compare(a: Contender, b: Contender, resampling: Resampling | None = None) ->
     )
 
 
-def _right(one: Contender, seeds: Sequence[int], came: Sequence[Counts]) -> Numbers:
+def _right(one: Contender, seeds: Sequence[int], came: Counts) -> Numbers:
     """How often each sample is right in each order, if it comes as often as it came to both."""
-    return np.array([one.right[seed] * n / np.maximum(one.seen[seed], 1) for seed, n in zip(seeds, came, strict=True)])
+    return came * [one.right[seed] for seed in seeds] / np.maximum([one.seen[seed] for seed in seeds], 1)

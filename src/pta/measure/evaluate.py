@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from operator import itemgetter
 from statistics import fmean, stdev
 from typing import Any
@@ -84,21 +83,19 @@ def evaluate(
     parts = {seed: stream.part(data, seed) for seed in seeds}
     orders = {seed: stream.order(part, seed, batch) for seed, part in parts.items()}
     for method, parameters in methods.items():
-        create = partial(create_adapter, method, model=model, **parameters)
-        new = {seed: partial(create, parts[seed].classifier, source=len(order)) for seed, order in orders.items()}
         if model is not None and needs_model(method, parameters):
             require_same_model(model, data)
-        for seed in seeds[:1]:  # compiled code is loaded once, and that is not the method's speed
-            new[seed]().step(parts[seed].samples[:_WARM_UP])
-        for seed in seeds:
-            adapter, part, order = new[seed](), parts[seed], orders[seed]
-            shown = order[iid(len(order), seed + _NEW_SHUFFLE)] if adapter.wants_preview else None
+        for number, seed in enumerate(seeds):
+            part, order = parts[seed], orders[seed]
+            given = {"model": model, "source": len(order), **parameters}
+            if number == 0:  # compiled code is loaded once, and that is not the method's speed
+                create_adapter(method, part.classifier, **given).step(part.samples[:_WARM_UP])
+            adapter = create_adapter(method, part.classifier, **given)
             run = run_stream(
                 *(adapter, part.samples, part.labels, order),
                 batch=batch,
-                drop_last=stream.drop_last,
                 lookahead=stream.lookahead,
-                preview=shown,
+                preview=order[iid(len(order), seed + _NEW_SHUFFLE)] if adapter.wants_preview else None,
                 on_batch=on_batch and (lambda done, m=method, s=seed: on_batch(m, s, len(done))),
             )
             yield Evaluation(part, seed, stream.record(batch), run)

@@ -2,60 +2,33 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from pta.core.parameters import require_count
-from pta.data import orders as streams
+from pta.data import orders
 from pta.data.draw import drawn
 from pta.data.features import FeatureFile
 from pta.errors import InvalidParameter, InvalidSamples, nearest
 
-_PAPER_BATCH, _FAST_BATCH = 128, 256
-
-
-class Kind(NamedTuple):
-    """How an order is made of data, a seed, the batch size and the kind's own parameters."""
-
-    order: Callable[..., streams.Order]
-    defaults: Mapping[str, Any] = {}  # of its parameters; None means all that the data have
-
-
-def _of_labels(function: Callable[..., streams.Order]) -> Callable[..., streams.Order]:
-    return lambda data, seed, batch, **own: function(data.labels, seed=seed, **own)
-
-
-def _dirichlet(data: Any, seed: int, batch: int, gamma: float) -> streams.Order:
-    return streams.dirichlet(data.labels, gamma, seed, batch=batch)
-
-
-def _poisoned(data: Any, seed: int, batch: int, prefix: int | None) -> streams.Order:
-    probabilities = data.zero_shot_logits.softmax(dim=1).cpu().numpy()
-    return streams.poisoned(streams.iid(len(data.samples), seed), data.labels, probabilities, prefix=prefix)
-
-
-def _absent(data: Any, seed: int, batch: int, **own: Any) -> streams.Order:
-    return streams.absent(data.labels, seed=seed, classes=data.classifier.classes, **own)
-
-
-KINDS: Mapping[str, Kind] = {
-    "iid": Kind(lambda data, seed, batch: streams.iid(len(data.samples), seed)),
-    "dirichlet": Kind(_dirichlet, {"gamma": 0.1}),
-    "separate": Kind(_of_labels(streams.separate)),
-    "poisoned": Kind(_poisoned, {"prefix": None}),
-    "rare": Kind(_of_labels(streams.rare), {"share": 0.95, "length": 400}),
-    "bursts": Kind(_of_labels(streams.bursts), {"length": 400}),
-    "absent": Kind(_absent, {"share": 0.1, "length": None}),
-    "zipf": Kind(_of_labels(streams.zipf), {"exponent": 1.0, "length": None}),
+KINDS: Mapping[str, Mapping[str, Any]] = {
+    "iid": {},
+    "dirichlet": {"gamma": 0.1},
+    "separate": {},
+    "poisoned": {"prefix": None},
+    "rare": {"share": 0.95, "length": 400},
+    "bursts": {"length": 400},
+    "absent": {"share": 0.1, "length": None},
+    "zipf": {"exponent": 1.0, "length": None},
 }
+"""Functions of `pta.data.orders`, and the defaults of a stream's parameters; None means all that the data have."""
 
 _CHECKS: Mapping[str, Callable[[object], object]] = {
-    "gamma": streams.require_gamma,
-    "prefix": partial(require_count, "prefix", low=0, high=2**31),
-    "share": streams.require_share,
-    "exponent": streams.require_exponent,
-    "length": streams.require_length,
+    "gamma": orders.require_gamma,
+    "prefix": orders.require_prefix,
+    "share": orders.require_share,
+    "exponent": orders.require_exponent,
+    "length": orders.require_length,
 }
+_PAPER_BATCH, _FAST_BATCH = 128, 256
 
 
 @dataclass(frozen=True)
@@ -82,14 +55,14 @@ class Stream:
         if self.kind not in KINDS:
             raise InvalidParameter(f"no stream is called {self.kind!r}; {nearest(self.kind, KINDS)}")
         for name, check in _CHECKS.items():
-            owners = [kind for kind, one in KINDS.items() if name in one.defaults]
-            if getattr(self, name) is not None:
-                if self.kind not in owners:
-                    whose = f"stream{'s' * (len(owners) > 1)} {', '.join(owners)}"
-                    raise InvalidParameter(f"{name} is a parameter of the {whose}, but the stream is {self.kind}")
-                check(getattr(self, name))
+            value, owners = getattr(self, name), [kind for kind, own in KINDS.items() if name in own]
+            if value is None:
+                object.__setattr__(self, name, KINDS[self.kind].get(name))
             elif self.kind in owners:
-                object.__setattr__(self, name, KINDS[self.kind].defaults[name])
+                check(value)
+            else:
+                whose = f"stream{'s' * (len(owners) > 1)} {', '.join(owners)}"
+                raise InvalidParameter(f"{name} is a parameter of the {whose}, but the stream is {self.kind}")
 
     @property
     def usual_batch(self) -> int:
@@ -98,19 +71,20 @@ class Stream:
 
     def part(self, data: FeatureFile, seed: int) -> FeatureFile:
         """The part of the data that the stream of a seed is made of: the classes drawn and their samples, or all."""
+        if self.kind != "iid" and data.labels is None:
+            raise InvalidSamples(f"{data.name} has no labels, which the stream {self.kind} needs; iid needs none")
         return data if self.classes_drawn is None else drawn(data, self.classes_drawn, seed)
 
-    def order(self, part: FeatureFile, seed: int, batch: int) -> streams.Order:
+    def order(self, part: FeatureFile, seed: int, batch: int) -> orders.Order:
         """The numbers of the samples that are seen, in the order of a seed."""
-        self._require_labels(part)
-        order = KINDS[self.kind].order(part, seed, batch, **self._own)
+        order = self._whole_order(part, seed, batch)
         return order[: self._kept(part, len(order), batch)]
 
     def samples_seen(self, part: FeatureFile, seed: int, batch: int) -> int:
         """How many samples are seen. Data that this stream cannot be made of are refused."""
-        self._require_labels(part)
-        is_all = "length" not in KINDS[self.kind].defaults
-        return self._kept(part, len(part.samples), batch) if is_all else len(self.order(part, seed, batch))
+        if "length" in KINDS[self.kind]:
+            return len(self.order(part, seed, batch))
+        return self._kept(part, len(part.samples), batch)  # without the scores that `poisoned` is made of
 
     def record(self, batch: int) -> dict[str, Any]:
         """What is written to JSON: all that an order and the use of its batches depend on, apart from the seed."""
@@ -126,14 +100,20 @@ class Stream:
     @property
     def _own(self) -> dict[str, Any]:
         """The parameters of its kind."""
-        return {name: getattr(self, name) for name in KINDS[self.kind].defaults}
+        return {name: getattr(self, name) for name in KINDS[self.kind]}
 
-    def _require_labels(self, part: FeatureFile) -> None:
-        if self.kind != "iid" and part.labels is None:
-            raise InvalidSamples(f"{part.name} has no labels, which the stream {self.kind} needs; iid needs none")
+    def _whole_order(self, part: Any, seed: int, batch: int) -> orders.Order:
+        order = orders.iid(len(part.samples), seed)
+        if self.kind == "poisoned":
+            probabilities = part.zero_shot_logits.softmax(dim=1).cpu().numpy()
+            order = orders.poisoned(order, part.labels, probabilities, prefix=self.prefix)
+        elif self.kind != "iid":
+            needs = {"dirichlet": {"batch": batch}, "absent": {"classes": part.classifier.classes}}
+            order = getattr(orders, self.kind)(part.labels, seed=seed, **self._own, **needs.get(self.kind, {}))
+        return order
 
     def _kept(self, part: FeatureFile, count: int, batch: int) -> int:
-        kept = streams.kept(count, batch, drop_last=self.drop_last)
+        kept = orders.kept(count, batch, drop_last=self.drop_last)
         if not kept:
             raise InvalidParameter(
                 f"the stream of {part.name} has {count} samples, less than one batch of {batch}: without the last "

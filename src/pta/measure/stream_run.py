@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.core.samples import Samples
-from pta.data.orders import kept
 from pta.measure.metrics import accuracy
 from pta.methods.adapter import Adapter
 
@@ -53,7 +52,6 @@ def run_stream(
     order: NDArray[np.int64],
     *,
     batch: int = 256,
-    drop_last: bool = False,
     lookahead: bool = False,
     preview: NDArray[np.int64] | None = None,
     on_batch: Callable[[NDArray[np.int64]], None] | None = None,
@@ -62,12 +60,10 @@ def run_stream(
 
     Args:
         batch: samples per step; a method whose scope is the whole stream gets it all at once.
-        drop_last: leave out what does not fill a batch at the end; the run's order is then shorter.
         lookahead: learn a whole batch before predicting any of it.
         preview: the order of the preview, for a method that needs one before the first step.
         on_batch: called with the predictions of each batch.
     """
-    order = order[: kept(len(order), batch, drop_last=drop_last)]
     answers, seconds = [], 0.0
     if preview is not None:
         begun = time.perf_counter()
