@@ -45,7 +45,7 @@ class ServedOptions:
                 raise InvalidParameter("--classes: the feature file has the names; leave one of the two out")
             return ServedModel(load_features(self.features_only).classifier, **adaptation)
         names = self.texts.names()
-        model = NamedModel(**vars(self.model))
+        model = NamedModel(self.model.model, self.model.device, self.model.dtype)
         texts = self.texts.of(names, model.modality.prompts)
         return ServedModel(texts.classifier(model.encoder), encoder=model.encoder, **adaptation)
 

@@ -359,7 +359,8 @@ def written_identity(folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     require_plain_data(folder)
-    with suppress(sqlite3.Error, UnreadableFile), closing(schema.connect_to_read(path)) as connection:
+    unreadable = (sqlite3.Error, UnreadableFile, TypeError, ValueError)
+    with suppress(*unreadable), closing(schema.connect_to_read(path)) as connection:
         return dict(json.loads(value(connection, "SELECT identity FROM about")))
     return None
 
