@@ -12,6 +12,7 @@ from streams import clip_like_stream, cuts, streams
 
 import pta
 from pta import WPTA, ZeroShotClassifier
+from pta.cluster import cut, run_blocks
 from pta.data.orders import rare
 from pta.errors import InvalidParameter, StateMismatch
 from pta.methods import adapter_class
@@ -171,6 +172,20 @@ def test_shards_add_up_to_the_stream_with_the_gate_on():
     merged = merge(parts)
     assert merged.exact
     torch.testing.assert_close(merged.part.gate_open, whole.gate_open, atol=1e-12, rtol=1e-9)
+
+
+@pytest.mark.parametrize("size", [50, 64, 300])
+def test_blocks_on_many_machines_have_the_gate_of_the_stream(size):
+    stream = clip_like_stream(count=300, classes=6, dim=16, seed=4)
+    features = mostly_one_class(stream)
+    adapter = GATED(stream.classifier, prior="none", refresh_every=64)
+    stepped = adapter.clone()
+    logits = stepped.step(features)
+    run = run_blocks(adapter, cut(range(300), features, size))
+    assert torch.equal(torch.cat([answers.labels for answers in run.answers]), logits.argmax(dim=1))
+    assert float(stepped.gate_open) < 0.01
+    for name in ("gate_total", "gate_squares", "gate_open"):
+        torch.testing.assert_close(run.end[name], stepped.state()[name], atol=1e-9, rtol=1e-6)
 
 
 def test_sums_with_and_without_the_gate_are_not_mixed():

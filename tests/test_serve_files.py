@@ -245,6 +245,20 @@ def test_a_folder_of_another_classifier_or_rule_is_refused_in_one_line(tmp_path)
         open_service(tmp_path, parameters={"h": 3.0})
 
 
+def test_a_folder_that_was_written_without_a_gate_goes_on_without_one(tmp_path):
+    with open_service(tmp_path, "wpta", {"gate": "none"}) as service:
+        ask(service, 1, count=20)
+        before = state_of(service)
+    with open_service(tmp_path, "wpta") as service:  # as one that was written before there was a gate
+        after = state_of(service)
+        assert after.keys() == before.keys()
+        assert "gate_open" not in after
+    with pytest.raises(PtaError, match=r"opened with 'balance'; start as before"):
+        open_service(tmp_path, "wpta", {"gate": "balance"})
+    with open_service(tmp_path / "new", "wpta") as service:
+        assert "gate_open" in state_of(service)
+
+
 def test_a_state_from_another_processor_is_said_in_the_log(tmp_path, caplog, monkeypatch):
     with open_service(tmp_path) as service:
         ask(service, 1)
