@@ -8,7 +8,7 @@ the first alone: accuracy, its mean over the classes that occur and that of the 
 calibration errors with the fixed factor and with matched temperatures. Columns that begin with `zero_shot` are
 zero-shot's on the same samples.
 
-* 2, 5 and 20 look-alike classes, 400 samples: in equal numbers, one with 95 %, bursts. Each seed draws other classes.
+* 2, 5 and 20 look-alike classes, 400 samples: in equal numbers, one with 95 %, bursts. Each seed draws its classes.
 * All classes: 10 % or 30 % of them occur (at most 600 samples); frequencies by a power law (at most 2,000); shuffled;
   Dirichlet; one half of the classes, then the other; a direction that is added more and more; one class after another.
 * `frozen`: the first half of a stream is learned, the second half only answered, and only that is counted.

@@ -1,5 +1,6 @@
 """The balance gate: a stage behind a method, closed where few classes have most of the samples."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -224,6 +225,28 @@ def test_a_state_with_the_gate_goes_on_where_it_was(tmp_path):
     adapter.save(path)
     loaded = pta.load_adapter(path)
     assert torch.equal(loaded.step(features[150:]), adapter.step(features[150:]))
+
+
+@pytest.mark.parametrize(
+    ("name", "edit"),
+    [
+        ("gate_total", lambda total: total * 0),
+        ("gate_total", lambda total: total + 1e9),
+        ("gate_squares", lambda squares: squares * 0),
+        ("gate_squares", lambda squares: squares + 1000),
+        ("gate_total", lambda total: total * float("nan")),
+        ("gate_open", lambda open_by: open_by + 2),
+    ],
+)
+def test_sums_that_no_samples_have_are_refused(name, edit):
+    stream = clip_like_stream(count=200, classes=6, dim=16, seed=6)
+    for adapter in (GATED(stream.classifier), pta.create_adapter("combined", stream.classifier, base="wpta")):
+        adapter.step(stream.features)
+        own = name if name in adapter.state() else f"base.{name}"
+        snapshot = adapter.snapshot()
+        damaged = {**snapshot.tensors, own: edit(snapshot.tensors[own])}
+        with pytest.raises(StateMismatch, match="damaged"):
+            adapter.restore(replace(snapshot, tensors=damaged))
 
 
 def test_an_added_class_has_not_come_yet_and_the_gate_stays_closed():

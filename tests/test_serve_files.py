@@ -253,10 +253,29 @@ def test_a_folder_that_was_written_without_a_gate_goes_on_without_one(tmp_path):
         after = state_of(service)
         assert after.keys() == before.keys()
         assert "gate_open" not in after
-    with pytest.raises(PtaError, match=r"opened with 'balance'; start as before"):
+    with pytest.raises(PtaError, match=r"written without wpta\.gate, and is opened with 'balance'; start as before"):
         open_service(tmp_path, "wpta", {"gate": "balance"})
     with open_service(tmp_path / "new", "wpta") as service:
         assert "gate_open" in state_of(service)
+    with pytest.raises(PtaError, match=r"written with wpta\.gate 'balance', and is opened without it"):
+        open_service(tmp_path / "new", "wpta", {"gate": "none"})
+
+
+def test_a_folder_of_combined_goes_on_without_a_gate_in_its_base(tmp_path):
+    with open_service(tmp_path, "combined", {"base": "wpta", "base_parameters": {"gate": "none"}}) as service:
+        ask(service, 1, count=20)
+    with open_service(tmp_path, "combined", {"base": "wpta"}) as service:
+        assert "base.gate_open" not in state_of(service)
+
+
+@pytest.mark.parametrize("identity", ["[" * 100_000, "", "[]", "no json"])
+def test_a_damaged_identity_is_refused_in_one_line(tmp_path, identity):
+    open_service(tmp_path, "wpta").close()
+    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as connection, connection:
+        connection.execute("UPDATE about SET identity = ?", (identity,))
+    with pytest.raises(PtaError, match="damaged") as refusal:
+        open_service(tmp_path, "wpta")
+    assert "\n" not in str(refusal.value)
 
 
 def test_a_state_from_another_processor_is_said_in_the_log(tmp_path, caplog, monkeypatch):

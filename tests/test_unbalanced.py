@@ -320,6 +320,12 @@ def test_results_of_streams_with_repeated_samples_and_drawn_classes_can_be_compa
     evaluated(*options[2:], name="iid.json")
     paired = pta("compare", tmp_path / "records.json", tmp_path / "iid.json", "--a", "pta", "--b", "pta")
     assert "stream.kind=rare" in paired.stdout
+    for other in (("--classes-drawn", 2, *options[4:]), options[4:], ("--classes-drawn", 3, "--seed", 7)):
+        evaluated("--stream", "rare", *other, name="other.json")
+        refused = pta("compare", tmp_path / "records.json", tmp_path / "other.json", "--a", "pta", "--b", "pta")
+        assert refused.returncode == 2
+        assert "compare runs with the same --classes-drawn and --seed" in refused.stderr
+        (tmp_path / "other.json").unlink()
 
 
 def test_a_sweep_runs_over_drawn_classes_and_finds_its_results_again(pta, pets, tmp_path):

@@ -21,7 +21,10 @@ class OrderOptions(Stream):
     gamma: Annotated[float | None, _option("For dirichlet: smaller values give fewer classes at a time.", "0.1")] = None
     prefix: Annotated[int | None, _option("For poisoned: how many confident errors come first.", "all", min=0)] = None
     share: Annotated[
-        float | None, _option("For rare: of the common class (0.95). For absent: of the classes that occur (0.1).")
+        float | None,
+        _option(
+            "For rare: share of the common class (0.95). For absent: share of the listed classes that occur (0.1)."
+        ),
     ] = None
     exponent: Annotated[float | None, _option("For zipf: of the power law; 0 for equal frequencies.", "1")] = None
     length: Annotated[

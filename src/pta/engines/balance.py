@@ -7,18 +7,18 @@ Kept, with C classes and t samples: Σs and Σ‖s‖² over all samples, and ho
 
 At a refresh:
 1. Two samples agree by s·s′. E is how much more often than with equal numbers:
-   E = (C·(‖Σs‖² − Σ‖s‖²) + 10)/(t·(t−1) + 10) − 1, at least 0. Ten pairs that agree by chance are counted in.
-2. A = Σ‖s‖²/t is how much a sample agrees with itself: 1 where zero-shot is sure, 1/C where it knows nothing.
+   E = (C·(‖Σs‖² − Σ‖s‖²) + 10)/(t·(t−1) + 10) − 1, at least 0. It starts with ten pairs that agree as by chance.
+2. A = Σ‖s‖²/t is the mean of ‖s‖²: 1 where zero-shot is sure, 1/C where it knows nothing.
 3. What leaks is L = E·(1−A). How far one class dominates is D = E/(C·A−1): 1 where all samples are alike.
 4. The gate is open by f = 1/(1 + (L/0.2)⁸ + (D/0.12)⁸).
 
-The answer is f·(the method's logits) + (1−f)·(zero-shot logits of the same scale). What is learned does not change.
+The answer is f·(the method's logits) + (1−f)·(zero-shot logits of the same scale, with the prior if there is one). What
+is learned does not change.
 
 All that is kept are sums, which can be learned apart and added. The rule is ours. Its constants were chosen on
 development sets (`benchmarks/balance.py`).
 """
 
-import torch
 from torch import Tensor
 
 _PAIRS = 10
@@ -33,8 +33,3 @@ def openness(t: Tensor, total: Tensor, squares: Tensor) -> Tensor:
     with_itself = squares / t.clamp_min(1)
     leak, dominance = excess * (1 - with_itself), excess / (classes * with_itself - 1).clamp_min(1e-9)
     return 1 / (1 + (leak / _LEAK) ** _SHARPNESS + (dominance / _DOMINANCE) ** _SHARPNESS)
-
-
-def answer_between(zero_shot: Tensor, logits: Tensor, open_by: Tensor) -> Tensor:
-    """The method's logits where the gate is open, zero-shot's where it is closed, B×C."""
-    return torch.lerp(zero_shot.to(logits.dtype), logits, open_by.to(logits.dtype))

@@ -67,12 +67,12 @@ class LocalPrior:
         of_fast, of_slow = (torch.pow(1 - rate, age) for rate in (_FAST, _SLOW))
         weight = _START + self.count
 
-        started = _started(self.count + age)
+        started = 1 - torch.pow(1 - _FAST, self.count + age)  # 1 − u: how much of e_f is samples
         with_recent = of_fast * (s @ self.fast) + (fast * alike).sum(dim=1)
         with_mean = (weight * (s @ self.mean) + (alike * before).sum(dim=1)) / (weight + age)
         kept = torch.pow(1 - _FORGET, (between + 1).clamp_min(0)) * (between >= -1)
         of_state = torch.pow(1 - _FORGET, age + 1)
-        found = of_state * self.found + kept @ _agreement(with_recent, started, C)
+        found = of_state * self.found + kept @ (_WEIGHT * (with_recent - (1 - started) / C))
         by_chance = of_state * self.by_chance + kept @ (_WEIGHT * started * with_mean)
         recent = ((fast + slow) @ s).addr_(of_fast, self.fast).addr_(of_slow, self.slow)
         log_prior = _log_frequency(recent).mul_(_gate(found, by_chance)[:, None])
@@ -84,15 +84,6 @@ class LocalPrior:
         self.by_chance.copy_(by_chance[-1])
         self.count.add_(n)
         return log_prior
-
-
-def _started(count: Tensor) -> Tensor:
-    """1 − u: how much of e_f is samples."""
-    return 1 - torch.pow(1 - _FAST, count.double())
-
-
-def _agreement(with_recent: Tensor, started: Tensor, classes: int) -> Tensor:
-    return _WEIGHT * (with_recent - (1 - started) / classes)
 
 
 def _gate(found: Tensor, by_chance: Tensor) -> Tensor:

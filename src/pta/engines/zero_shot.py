@@ -39,11 +39,6 @@ class ZeroShot:
         """z, B×C, float64."""
         return self._shifted(self.text_logits)
 
-    def exact_logits_times(self, factor: float) -> Tensor:
-        """z, B×C, float64, its cosines and prior times a factor; a bias is added once."""
-        scaled, bias = self.exact_logits * factor, self.classifier.bias
-        return scaled.add_(bias * (1 - factor)) if bias else scaled
-
     def exact_logits_of(self, rows: NDArray[np.int64]) -> Tensor:
         """z of some of the samples, float64."""
         if self.log_prior is None:

@@ -161,7 +161,12 @@ def compare(a: Contender, b: Contender, resampling: Resampling | None = None) ->
             "both files must come from the same list of samples"
         )
     resampling, note = resampling or Resampling(), ""
-    shared = a.right.keys() & b.right
+    shared, drawn = a.right.keys() & b.right, [one.stream.get("classes_drawn", "all") for one in (a, b)]
+    if drawn[0] != drawn[1] or (drawn[0] != "all" and not shared):
+        raise InvalidSamples(
+            f"{a.dataset}: A tells {drawn[0]} classes apart and B {drawn[1]}, which each seed draws anew; compare runs "
+            "with the same --classes-drawn and --seed"
+        )
     orders = [(seed, seed) for seed in a.right if seed in shared] or list(product(a.right, b.right))
     if not shared:
         note = "no seed is in both: every order of A with every order of B"

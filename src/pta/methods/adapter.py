@@ -192,7 +192,8 @@ class Adapter(Declaration, ABC):
     @classmethod
     def of_snapshot(cls, snapshot: Snapshot, model: Model | None, source: str) -> Self:
         """An adapter with the state of a snapshot, all of which is checked; messages name the source."""
-        known = cls.complete(cls.with_former(snapshot.parameters), Origin(snapshot.classifier, model))
+        saved = snapshot.parameters
+        known = cls.complete(cls.with_former(saved, saved), Origin(snapshot.classifier, model))
         adapter = cls(snapshot.classifier, model=model, checked=known)
         adapter._put_checked(snapshot.tensors, source)
         return adapter
@@ -232,6 +233,10 @@ class Adapter(Declaration, ABC):
         """Do the periodic work that is due; a method with refreshes of its own adds them."""
         if self.stages is not None:
             self.stages.refresh()
+
+    def contradiction(self, state: Mapping[str, Tensor]) -> str | None:
+        """The contradiction between pieces of the method's state, or of its stages' state."""
+        return self._contradiction(state) or (None if self.stages is None else self.stages.contradiction(state))
 
     def _declare_state(self) -> None:
         """Declare the state by `add_state`, and set what else follows from classifier, parameters and model."""

@@ -89,11 +89,11 @@ class Combined(PTA):
         return known
 
     @classmethod
-    def with_former(cls, saved: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters of a saved state, those of the other method included."""
-        of_base = require_mapping("base_parameters", saved.get("base_parameters"))
-        (base,) = cls.stands_on(saved)
-        return super().with_former({**saved, "base_parameters": adapter_class(base).with_former(of_base)})
+    def with_former(cls, given: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
+        """The given parameters, and those that older ones lack, those of the other method included."""
+        both = (require_mapping("base_parameters", one.get("base_parameters", {})) for one in (given, saved))
+        (base,) = cls.stands_on(given)
+        return super().with_former({**given, "base_parameters": adapter_class(base).with_former(*both)}, saved)
 
     @classmethod
     def without_former(cls, parameters: Mapping[str, Any]) -> dict[str, Any]:

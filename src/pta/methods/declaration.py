@@ -74,6 +74,10 @@ class Declaration:
     def refresh_state(self) -> None:
         """Do the periodic work that is due after many samples; `seen` is their number."""
 
+    def contradiction(self, state: Mapping[str, Tensor]) -> str | None:
+        """The same of the method and of its stages."""
+        return self._contradiction(state)
+
     def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
         """The contradiction between pieces of state that are each within their bounds, if there is one."""
         return None
@@ -89,20 +93,17 @@ class Declaration:
         return known
 
     @classmethod
-    def former(cls) -> dict[str, Any]:
-        """The parameters that states of earlier versions do not have, with the values that they imply."""
-        return {name: one.former for name, one in cls.declared.items() if one.former is not None}
-
-    @classmethod
-    def with_former(cls, saved: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters of a saved state, and those that it implies."""
-        return {**cls.former(), **saved}
+    def with_former(cls, given: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
+        """The given parameters, and those that saved ones lack because they are older, as they were then."""
+        older = {name: one.former for name, one in cls.declared.items() if one.former is not None and name not in saved}
+        return {**older, **given}
 
     @classmethod
     def without_former(cls, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters that are saved, so that earlier versions read them: all but those that are implied."""
-        former = cls.former()
-        return {name: value for name, value in parameters.items() if name not in former or value != former[name]}
+        """The parameters that are saved, so that earlier versions read them: all but those that are as before."""
+        return {
+            name: value for name, value in parameters.items() if value is None or value != cls.declared[name].former
+        }
 
     @classmethod
     def require_parameters(cls, given: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Stages around the rule of a method: a prior in front of it, a gate and a calibration behind it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.samples import Samples
-from pta.engines.balance import answer_between, openness
+from pta.engines.balance import openness
 from pta.engines.calibration import GRID, temperatures, temperatures_in_order
 from pta.engines.local_prior import LocalPrior
 from pta.engines.zero_shot import ZeroShot
@@ -23,6 +23,7 @@ _PRIOR = dict.fromkeys(("fast", "slow", "mean"), DISTRIBUTIONS) | {
 GATE_INTERVAL = 128  # samples between two refreshes of the gate, where the method has no refreshes of its own
 GATE_SUMS = ("gate_total", "gate_squares")
 """The sums that the gate keeps."""
+_ROUNDING_OF_SUMS = 1e-9  # per sample
 
 
 class Stages:
@@ -89,7 +90,18 @@ class Stages:
             s = front.text_probabilities
             total += s.sum(dim=0)
             squares += torch.dot(s.flatten(), s.flatten())
-        return answer_between(front.exact_logits_times(1 / logit_factor), logits, open_by)
+        zero_shot, bias = front.exact_logits / logit_factor, front.classifier.bias
+        zero_shot = zero_shot + bias * (1 - 1 / logit_factor) if bias else zero_shot  # which is added once
+        return torch.lerp(zero_shot.to(logits.dtype), logits, open_by.to(logits.dtype))
+
+    def contradiction(self, state: Mapping[str, Tensor]) -> str | None:
+        """What no samples could have as their sums: each adds probabilities, and squares of at least 1/C, at most 1."""
+        if not self._gate:
+            return None
+        seen, total, squares = (state[name].double() for name in ("seen", *GATE_SUMS))
+        least, slack = seen / len(total), _ROUNDING_OF_SUMS * (1 + seen)
+        possible = ((total.sum() - seen).abs() <= slack) & (least - slack <= squares) & (squares <= seen + slack)
+        return None if bool(possible) else "the gate's sums are not those of as many samples"
 
     def refresh(self) -> None:
         """Open or close the gate by all samples so far."""

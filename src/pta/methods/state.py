@@ -151,7 +151,7 @@ class Pieces(dict[str, Piece]):
         checked = {name: piece.require(tensors[name], f"{source}: {name}") for name, piece in self.items()}
         for owner in self._owners():
             own = {piece.attribute: checked[name] for name, piece in self.items() if piece.owner is owner}
-            if contradiction := owner._contradiction(own):
+            if contradiction := owner.contradiction(own):
                 raise StateMismatch(f"{source}: {contradiction}; the state is damaged")
         return checked
 

@@ -359,7 +359,7 @@ def written_identity(folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     require_plain_data(folder)
-    unreadable = (sqlite3.Error, UnreadableFile, TypeError, ValueError)
+    unreadable = (sqlite3.Error, UnreadableFile, TypeError, ValueError, RecursionError)
     with suppress(*unreadable), closing(schema.connect_to_read(path)) as connection:
         return dict(json.loads(value(connection, "SELECT identity FROM about")))
     return None
@@ -390,8 +390,9 @@ def _prepare(path: Path, identity: Mapping[str, Any]) -> None:
         found = json.loads(value(connection, "SELECT identity FROM about"))
     for key in {**identity, **found}:
         if found.get(key) != identity.get(key):
+            was = f"with {key} {shown(found[key])}" if key in found else f"without {key}"
+            now = f"with {shown(identity[key])}" if key in identity else "without it"
             raise StateMismatch(
-                f"{path} was written with {key} {shown(found.get(key))}, and is opened with "
-                f"{shown(identity.get(key))}; start as before, or choose another data folder"
+                f"{path} was written {was}, and is opened {now}; start as before, or choose another data folder"
             )
     add_chain(path)

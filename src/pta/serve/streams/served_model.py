@@ -52,9 +52,8 @@ class ServedModel:
 
     def as_written(self, identity: Mapping[str, Any]) -> "ServedModel":
         """The same as a data folder with this identity has it: what was not known then is as it was, unless given."""
-        former = adapter_class(self.method).former()
-        implied = {name: value for name, value in former.items() if f"{self.method}.{name}" not in identity}
-        return replace(self, parameters={**implied, **self.parameters})
+        written = {key.removeprefix(f"{self.method}."): value for key, value in identity.items()}
+        return replace(self, parameters=adapter_class(self.method).with_former(self.parameters, written))
 
 
 def rule_of(adapter: Adapter) -> Rule | None:
