@@ -187,7 +187,7 @@ def test_a_journal_of_another_service_or_a_newer_format_is_refused_in_one_line(j
     journal.close()
     with pytest.raises(StateMismatch, match=r"was written with model 'embedded', and is opened with 'other'"):
         Journal.open(folder, IDENTITY | {"model": "other"})
-    with pytest.raises(StateMismatch, match=r"was written with rule None, and is opened with 3"):
+    with pytest.raises(StateMismatch, match=r"was written without rule, and is opened with 3"):
         Journal.open(folder, IDENTITY | {"rule": 3})
     open_journal(folder).close()
     with closing(sqlite3.connect(folder / FILE)) as connection:
