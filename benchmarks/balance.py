@@ -20,7 +20,7 @@ import argparse
 import multiprocessing
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, partial
+from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -32,28 +32,22 @@ from prior import halves
 from result_file import RESULTS, Row, write
 from torch import Tensor
 from torch.nn.functional import normalize
+from unbalanced import FEW, OF_FEW, SEEDS, opened
+from unbalanced import OF_ALL as UNBALANCED
 
 from pta import create_adapter
-from pta.data.features import FeatureFile, load_features
+from pta.data.features import FeatureFile
 from pta.engines import balance
 from pta.measure.metrics import accuracy, calibration_error, class_accuracies
 from pta.measure.provenance import hardware
 from pta.measure.stream import Stream
 
-SEEDS, LARGE = (1, 2, 3, 4, 5), 5000
-FEW = (2, 5, 20)
+LARGE = 5000
 BATCH = 256
 DRIFT = 0.5  # length of what is added to the last sample, whose features are unit vectors
 
-OF_FEW = {
-    "equal": Stream("zipf", exponent=0.0, length=400),
-    "rare 95 %": Stream("rare", length=400),
-    "bursts": Stream("bursts", length=400),
-}
 OF_ALL = {
-    "absent 10 %": Stream("absent", share=0.1, length=600),
-    "absent 30 %": Stream("absent", share=0.3, length=600),
-    "zipf": Stream("zipf", length=2000),
+    **UNBALANCED,
     "shuffled": Stream(),
     "dirichlet 0.1": Stream("dirichlet", gamma=0.1),
     "dirichlet 0.01": Stream("dirichlet", gamma=0.01),
@@ -82,12 +76,6 @@ class Played(NamedTuple):
     data: FeatureFile
     features: Tensor
     labels: np.ndarray
-
-
-@cache
-def opened(path: Path) -> FeatureFile:
-    """A feature file, which a process reads once."""
-    return load_features(path)
 
 
 def played(path: Path, title: str, classes: int | None, seed: int) -> Played:

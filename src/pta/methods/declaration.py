@@ -75,7 +75,7 @@ class Declaration:
         """Do the periodic work that is due after many samples; `seen` is their number."""
 
     def contradiction(self, state: Mapping[str, Tensor]) -> str | None:
-        """The same of the method and of its stages."""
+        """The contradiction in the state of the method or of its stages, if there is one."""
         return self._contradiction(state)
 
     def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
