@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from result_file import RESULTS, Row, write
 
 from pta.measure.cached_evaluation import evaluate_once
-from pta.measure.compare import Resampling
+from pta.measure.difference import Resampling
 from pta.measure.record import read_bits
 from pta.measure.reproduce.declaration import load_experiment
 from pta.measure.reproduce.library import Library

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from result_file import RESULTS, Row, write
 
 from pta.data.features import FeatureFile
-from pta.measure.compare import Resampling, bootstrap_means
+from pta.measure.difference import Resampling, bootstrap_means
 from pta.measure.provenance import hardware
 from pta.measure.reproduce.library import Library
 from pta.measure.reproduce.profile import load_profile

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from pta.data.features import load_features
 from pta.errors import InvalidParameter, InvalidSamples, PtaError, UnreadableFile
-from pta.measure.compare import Resampling, bootstrap_means, compare
+from pta.measure.compare import compare
 from pta.measure.contenders import Choice, Contender, names, pair, read_contenders
+from pta.measure.difference import Resampling, bootstrap_means
 from pta.measure.evaluate import evaluate
 from pta.measure.record import read_right, write_bits
 

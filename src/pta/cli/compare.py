@@ -13,9 +13,10 @@ from pta.cli.messages import say
 from pta.cli.options import parse_setting
 from pta.cli.output import plain, print_lines, progress, require_place, write_json
 from pta.errors import InvalidParameter
-from pta.measure.compare import Comparison, Resampling, points
+from pta.measure.compare import Comparison
 from pta.measure.compare import compare as compare_contenders
 from pta.measure.contenders import Choice, pair, read_contenders, shared_datasets
+from pta.measure.difference import Resampling, points
 
 _CAVEAT = "The interval covers the choice of samples. It does not cover other stream orders or other data."
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from pta.methods.adapter import Adapter
 
 Labels = NDArray[np.int64]
 
+_BY_POSITION = ("order", "predictions", "confidences", "raw_confidences")
 _ROWS_AT_ONCE = 1024  # of float64 probabilities
 
 
@@ -43,6 +44,11 @@ class StreamRun:
     def accuracy(self) -> float | None:
         """Percentage of correct predictions over the whole stream, if known."""
         return None if self.correct is None else accuracy(self.correct)
+
+    def at(self, positions: NDArray[np.intp], labels: Labels) -> "StreamRun":
+        """The results at some positions of the stream, with the true classes there."""
+        told = {name: getattr(self, name)[positions] for name in _BY_POSITION}
+        return replace(self, **told, labels=labels)
 
 
 def run_stream(

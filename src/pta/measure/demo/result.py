@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from pta.data.features import FeatureFile
 from pta.measure import metrics
-from pta.measure.compare import Resampling
 from pta.measure.demo.exhibit import Exhibit
+from pta.measure.difference import Resampling
 from pta.measure.stream_run import StreamRun
 from pta.methods import PTA
 

@@ -1,0 +1,162 @@
+"""The difference of two accuracies on the same samples, with the interval of a paired bootstrap.
+
+1. For every sample, d is how often B is right on it minus how often A is, over the orders that both have run, and t how
+   often it came. The difference of the accuracies is the sum of d over the sum of t.
+2. Resample the samples, with replacement, and take this difference; many times. As d and t have few distinct values,
+   drawing how often each pair occurs (a multinomial) is the same and needs no list of samples. A sample that came
+   several times is resampled as one.
+3. The middle 95 % of these differences is the interval. If 0 is outside, one is better.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pta.core.parameters import require_count, require_number
+from pta.measure.stream_run import StreamRun
+from pta.measure.texts import number, with_minus
+
+Numbers = NDArray[np.float64]
+
+_DRAWS_AT_ONCE = 2**22
+_DIGITS = 12  # of a mean: thirds do not add up exactly, and the last bits must not decide on which side of 0 it is
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """How an interval is computed: confidence level, number of resamples, and seed."""
+
+    level: float = 0.95
+    resamples: int = 20_000
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        require_number("level", self.level, 0.5, 0.999)
+        require_count("resamples", self.resamples, 1000, 10_000_000)
+        require_count("seed", self.seed, 0, 2**63 - 1)
+
+    def interval(self, differences: Numbers, times: Numbers | None = None) -> tuple[float, float]:
+        """The percentile interval of the mean; where that is not 0, negated differences give its mirror image."""
+        sign = -1 if differences.sum().round(_DIGITS) < 0 else 1
+        means = bootstrap_means(sign * differences, self.resamples, self.seed, times)
+        tails = [(1 - self.level) / 2, (1 + self.level) / 2]
+        low, high = np.quantile(means, tails, method="inverted_cdf").tolist()
+        return (low, high) if sign == 1 else (0.0 - high, 0.0 - low)
+
+
+def bootstrap_means(differences: Numbers, resamples: int, seed: int, times: Numbers | None = None) -> Numbers:
+    """The mean of each resample; the order of the differences does not matter.
+
+    With `times`, a difference is the sum over as many answers, and the mean is that of answers.
+    """
+    pairs = np.stack([differences, np.ones(len(differences)) if times is None else times])
+    (values, weights), counts = np.unique(pairs, axis=1, return_counts=True)
+    generator, n = np.random.default_rng(seed), len(differences)
+    means = np.empty(resamples)
+    for part in np.array_split(means, -(-resamples * len(values) // _DRAWS_AT_ONCE)):
+        draws = generator.multinomial(n, counts / n, size=len(part))
+        part[:] = draws @ values / (draws @ weights)
+    return means.round(_DIGITS)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """B's accuracy minus A's on the same samples; accuracies and differences in percent."""
+
+    n: int  # different samples
+    accuracies: tuple[float, float]  # of A and B, over the orders compared
+    difference: float  # B's accuracy minus A's
+    interval: tuple[float, float]  # of the difference
+    standard_error: float  # of the difference
+    fixed: float  # right answers of B to a sample beyond those of A, summed; on average over the orders
+    broken: float  # the other way round
+    resampling: Resampling
+
+    @classmethod
+    def paired(cls, before: Numbers, after: Numbers, times: Numbers, resampling: Resampling | None = None) -> Self:
+        """How often A and B are right on each sample and how often it came, orders × samples; each came at least once.
+
+        >>> Difference.paired(np.eye(2), np.ones((2, 2)), np.ones((2, 2))).difference
+        50.0
+        """
+        resampling = resampling or Resampling()
+        changes, came = (after - before).sum(axis=0), times.sum(axis=0)
+        low, high = resampling.interval(changes, came)
+        difference = float(changes.sum() / came.sum())
+        return cls(
+            n=len(came),
+            accuracies=(100 * float(before.sum() / came.sum()), 100 * float(after.sum() / came.sum())),
+            difference=100 * round(difference, _DIGITS),
+            interval=(100 * low, 100 * high),
+            standard_error=100 * float(np.std((changes - difference * came) / came.mean())) / math.sqrt(len(came)),
+            fixed=float((after - before).clip(min=0).sum()) / len(times),
+            broken=float((before - after).clip(min=0).sum()) / len(times),
+            resampling=resampling,
+        )
+
+    @classmethod
+    def between(
+        cls, before: Sequence[StreamRun], after: Sequence[StreamRun], resampling: Resampling | None = None
+    ) -> Self:
+        """Of runs with labels, each of `after` in the order of its counterpart in `before`."""
+        samples = 1 + max(int(run.order.max()) for run in before)
+        sides = [[_right(run, samples) for run in runs] for runs in (before, after)]
+        times = np.array([np.bincount(run.order, minlength=samples) for run in before])
+        came = times.any(axis=0)
+        old, new = (np.array(side)[:, came] for side in sides)
+        return cls.paired(old, new, times[:, came], resampling)
+
+    @property
+    def better(self) -> str | None:
+        """A or B, if the interval excludes 0."""
+        low, high = self.interval
+        return "B" if low > 0 else "A" if high < 0 else None
+
+    @property
+    def samples_needed(self) -> int | None:
+        """About how many samples a difference of this size would need to be significant."""
+        if self.better or not self.difference:
+            return None
+        z = NormalDist().inv_cdf((1 + self.resampling.level) / 2)
+        return max(self.n + 1, math.ceil(self.n * (z * self.standard_error / self.difference) ** 2))
+
+    def sentence(self, b: str, a: str = "zero-shot", things: str = "images") -> str:
+        """The verdict on B, for people who know B and A by these names."""
+        old, new = self.accuracies
+        right = f"{new:.2f} % of {self.n:,} {things} right, against {old:.2f} %"
+        if self.better:
+            moved = "gained" if self.better == "B" else "lost"
+            return f"{b} {moved} {abs(self.difference):.2f} points over {a} {self.within}: {right}."
+        if not self.standard_error:
+            return f"No difference found: {b} and {a} are right on the same {things}, {new:.2f} % of {self.n:,}."
+        needed = self.samples_needed
+        decide = f" About {needed:,} labelled {things} would decide a difference of this size." if needed else ""
+        return (
+            f"No difference found between {b} and {a}: {points(self.difference)} points {self.within}, {right}.{decide}"
+        )
+
+    @property
+    def within(self) -> str:
+        """The interval in brackets; that of a loss without its sign, as a sentence about it has it."""
+        low, high = self.interval if self.better != "A" else (-self.interval[1], -self.interval[0])
+        return f"({100 * self.resampling.level:g} %: {points(low)} to {points(high)})"
+
+
+def _right(run: StreamRun, samples: int) -> Numbers:
+    """How often each sample is answered correctly."""
+    assert run.correct is not None
+    return np.bincount(run.order, run.correct.astype(np.float64), samples)
+
+
+def points(value: float) -> str:
+    """A number of points as it stands in a sentence.
+
+    >>> points(-0.304), points(1.3), points(-0.001)
+    ('−0.30', '1.30', '0.00')
+    """
+    return with_minus(number(value, 2))
