@@ -150,7 +150,7 @@ class Difference:
 def _right(run: StreamRun, samples: int) -> Numbers:
     """How often each sample is answered correctly."""
     assert run.correct is not None
-    return np.bincount(run.order, run.correct.astype(np.float64), samples)
+    return np.bincount(run.order[run.correct], minlength=samples).astype(np.float64)
 
 
 def points(value: float) -> str:
