@@ -171,7 +171,7 @@ class Benchmark:
             server.kill()
         for snapshot in server.data.rglob("*.safetensors"):
             snapshot.unlink()
-        served, empty = ServedModel(self.classifier), self.folder / f"empty-{clients}"
+        served, empty = ServedModel(self.classifier, "pta"), self.folder / f"empty-{clients}"
         nothing, everything = (
             _recovery(served, data, samples) for data, samples in ((empty, 0), (server.data, learned))
         )

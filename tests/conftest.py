@@ -109,7 +109,7 @@ def served():
 
     encoder = load_encoder("embedded", device="cpu")
     classifier = build_classifier(encoder, FASHION.class_names, load_templates("clip", encoder.modality.prompts))
-    return ServedModel(classifier, encoder=encoder)
+    return ServedModel(classifier, "pta", encoder=encoder)
 
 
 @pytest.fixture(scope="session")

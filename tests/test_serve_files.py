@@ -129,7 +129,9 @@ def test_a_backup_is_a_data_folder(tmp_path):
         assert all(same_bits(state, state_of(copy, name)) for name, state in live.items())
     names = [*CLASSIFIER.class_names[:-1], "another"]
     with pytest.raises(PtaError, match="belongs to another service"):
-        Service.open(ServedModel(ZeroShotClassifier(CLASSIFIER.anchors, names, CLASSIFIER.scale)), tmp_path / "copy")
+        Service.open(
+            ServedModel(ZeroShotClassifier(CLASSIFIER.anchors, names, CLASSIFIER.scale), "pta"), tmp_path / "copy"
+        )
 
 
 def test_after_a_repair_the_state_is_that_of_the_rows_that_are_left(tmp_path):
@@ -233,10 +235,10 @@ def test_a_folder_of_another_classifier_or_rule_is_refused_in_one_line(tmp_path)
     names = [*CLASSIFIER.class_names[:-1], "another"]
     turned = torch.roll(CLASSIFIER.anchors, 1, dims=1)
     for served in (
-        ServedModel(CLASSIFIER, parameters={"h": 3.0}),
+        ServedModel(CLASSIFIER, "pta", {"h": 3.0}),
         ServedModel(CLASSIFIER, "tda"),
-        ServedModel(ZeroShotClassifier(CLASSIFIER.anchors, names, CLASSIFIER.scale)),
-        ServedModel(ZeroShotClassifier(turned, CLASSIFIER.class_names, CLASSIFIER.scale)),
+        ServedModel(ZeroShotClassifier(CLASSIFIER.anchors, names, CLASSIFIER.scale), "pta"),
+        ServedModel(ZeroShotClassifier(turned, CLASSIFIER.class_names, CLASSIFIER.scale), "pta"),
     ):
         with pytest.raises(PtaError) as refusal:
             Service.open(served, tmp_path)

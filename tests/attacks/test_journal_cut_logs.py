@@ -66,7 +66,7 @@ def snapshots(folder, pattern="streams/*/snapshots/*.safetensors"):
 
 
 def opened(folder, **given):
-    return Journal.open(folder, ServedModel(CLASSIFIER).identity, **given)
+    return Journal.open(folder, ServedModel(CLASSIFIER, "pta").identity, **given)
 
 
 def bytes_of(folder):

@@ -146,7 +146,7 @@ def moved(noise):
     random_numbers = torch.Generator().manual_seed(3)
     anchors = CLASSIFIER.anchors + noise * torch.randn(CLASSIFIER.anchors.shape, generator=random_numbers)
     anchors = torch.nn.functional.normalize(anchors, dim=1)
-    return ServedModel(ZeroShotClassifier(anchors, CLASSIFIER.class_names, CLASSIFIER.scale))
+    return ServedModel(ZeroShotClassifier(anchors, CLASSIFIER.class_names, CLASSIFIER.scale), "pta")
 
 
 def test_anchors_that_differ_by_more_than_rounding_are_refused(tmp_path):
@@ -264,7 +264,7 @@ def test_an_older_journal_opens_and_goes_on_with_a_chain(tmp_path):
 def test_an_older_journal_that_is_killed_while_it_gets_its_chain_is_as_it_was(tmp_path):
     with tarfile.open(Path(__file__).with_name("format-1.tar.gz")) as archive:
         archive.extractall(tmp_path, filter="data")
-    identity = ServedModel(CLASSIFIER).identity
+    identity = ServedModel(CLASSIFIER, "pta").identity
 
     def open_until_killed():
         journal_chain.last_link = lambda *_: os.kill(os.getpid(), signal.SIGKILL)

@@ -4,7 +4,7 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -166,6 +166,10 @@ class _Prediction:
 
 def predict_on_cluster(given: PredictOptions, model: NamedModel, reading: Reading) -> None:
     """Make a folder of labels: of one stream, or of one per key."""
+    if given.by is None and given.method.method is None and given.state.loaded is None:
+        given = replace(given, method=given.method.in_blocks())
+        stages = ", ".join(f"{name}={value}" for name, value in given.method.stages.given.items())
+        say(f"{given.method.name} runs with {stages}, so that blocks give exactly what one stream would")
     on, source = OnCluster(given.cluster, given.rows.out_), given.images[0]
     asked = _Prediction(given, Pictures(source, model, given.model.device, reading, given.samples.on_error))
     features = FeatureFolder.find(source)

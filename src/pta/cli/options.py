@@ -5,7 +5,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +22,7 @@ from pta.data.prompts import build_classifier, class_texts, default_cache, load_
 from pta.door.files import exists, read_text
 from pta.door.images.batch_decoder import DECODE_MEMORY
 from pta.errors import InvalidParameter, MissingPackage, UnreadableFile, how_to_install, shown
-from pta.methods import adapter_class
+from pta.methods import DEFAULT_METHOD, adapter_class
 from pta.models import DEFAULT_MODEL, Encoder, check_model, load_encoder
 from pta.run import encoding
 from pta.run import reading as reading_samples
@@ -214,7 +214,11 @@ class StageOptions:
     """Parameters of the stages around a method, which every method has."""
 
     prior: Annotated[
-        str | None, typer.Option(help="local: add a prior from the preceding samples, for streams that are not i.i.d.")
+        str | None,
+        typer.Option(
+            help="local: add a prior from the preceding samples, for streams that are not i.i.d.",
+            show_default="none, wpta: local",
+        ),
     ] = None
     gate: Annotated[
         str | None,
@@ -224,7 +228,11 @@ class StageOptions:
         ),
     ] = None
     calibration: Annotated[
-        str | None, typer.Option(help="matched: estimate the temperature of the probabilities online, without labels.")
+        str | None,
+        typer.Option(
+            help="matched: estimate the temperature of the probabilities online, without labels.",
+            show_default="fixed, wpta: matched",
+        ),
     ] = None
 
     @property
@@ -237,14 +245,25 @@ class StageOptions:
 class MethodOptions:
     """The only method of a command, and its parameters."""
 
-    method: Annotated[str | None, typer.Option(help="Adaptation method; see pta methods.", show_default="pta")] = None
+    method: Annotated[
+        str | None, typer.Option(help="Adaptation method; see pta methods.", show_default=DEFAULT_METHOD)
+    ] = None
     set_: Set = None
     stages: StageOptions
 
     @cached_property
     def name(self) -> str:
         """The name of the method."""
-        return self.method or "pta"
+        return self.method or DEFAULT_METHOD
+
+    def otherwise(self, method: str | None) -> "MethodOptions":
+        """The same with a method in the place of the default."""
+        return replace(self, method=self.method or method)
+
+    def in_blocks(self) -> "MethodOptions":
+        """The same with the default method as one stream of it can be cut into blocks."""
+        exact = {"prior": "none", "calibration": "fixed"} | self.stages.given
+        return self if self.method else replace(self, stages=StageOptions(**exact))
 
     @cached_property
     def parameters(self) -> dict[str, Any]:

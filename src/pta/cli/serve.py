@@ -17,6 +17,7 @@ from pta.core.limits import USUAL_LIMITS, Limits
 from pta.data.features import load_features
 from pta.errors import InvalidParameter, MissingPackage, how_to_install
 from pta.serve.http.security import HttpSettings, LogFormat, new_token, own_token, read_token
+from pta.serve.journal.journal import written_identity
 from pta.serve.open_files import affordable_connections
 from pta.serve.requests import ITS_LETTERS, NAME
 from pta.serve.streams.served_model import ServedModel, ServiceSettings, Shape
@@ -34,9 +35,11 @@ class ServedOptions:
     texts: options.TextOptions
     method: options.MethodOptions
 
-    def adaptation(self) -> dict[str, Any]:
-        """The method and its parameters."""
-        return {"method": self.method.name, "parameters": self.method.parameters}
+    def adaptation(self, folder: Path | None) -> dict[str, Any]:
+        """The method and its parameters; if none is named, the method of the data folder, if it has one."""
+        written = None if folder is None else written_identity(folder)
+        chosen = self.method.otherwise(None if written is None else written.get("method"))
+        return {"method": chosen.name, "parameters": chosen.parameters}
 
     def load(self, adaptation: dict[str, Any]) -> ServedModel:
         """The model, or the classifier of a feature file."""
@@ -157,9 +160,9 @@ def serve(
         raise InvalidParameter(f"--name {streams.name}: a name has {ITS_LETTERS}")
     if not re.fullmatch(r"(/[\w.~-]+)*", http.root_path):
         raise InvalidParameter(f"--root-path {http.root_path}: it begins with / and does not end with it, e.g. /pta")
-    adaptation = model.adaptation()
     require_folder_place(data)
     folder = None if no_journal else data
+    adaptation = model.adaptation(folder)
     token = None if http.token_file is None else read_token(http.token_file)
     show_token = token is None and sys.stdout is not None and sys.stdout.isatty()
     if token is None and folder is None and not show_token:

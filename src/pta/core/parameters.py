@@ -79,6 +79,12 @@ def gate_behind(default: Gate = "none") -> Any:
     return replace(choice(default, Gate, help), former="none")
 
 
+def calibration_behind(default: Calibration = "fixed") -> Any:
+    """Declare the calibration of the method."""
+    help = "temperature of probabilities: fixed by the rule, or matched during the stream (for pta, wpta and combined)"
+    return choice(default, Calibration, help)
+
+
 def parameter(default: Any, check: Callable[[str, Any], Any], bounds: str, help: str) -> Any:
     """Declare a parameter with a check of its own."""
     return Parameter(default, check, bounds, help)

@@ -6,6 +6,7 @@ from pta.methods.adapter import Adapter
 from pta.methods.declaration import Origin
 from pta.methods.registry import (
     BUILT_IN,
+    DEFAULT_METHOD,
     adapter_class,
     create_adapter,
     from_bytes,
@@ -18,6 +19,7 @@ from pta.methods.registry import (
 from pta.methods.state import Snapshot
 
 __all__ = [
+    "DEFAULT_METHOD",
     "Adapter",
     "Origin",
     "Snapshot",

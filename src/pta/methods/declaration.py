@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, NoReturn
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.parameters import Calibration, Parameter, check_all, check_given, choice, gate_behind
+from pta.core.parameters import Parameter, calibration_behind, check_all, check_given, gate_behind
 from pta.core.towers import Model
 from pta.errors import InvalidParameter, InvalidSamples
 
@@ -21,11 +21,6 @@ _MADE_BY = {
     "patches": "pta extract --patches",
     "generated": "pta extract --views 65 --views-from DIR, or choose difftpt-augmented, which needs none",
 }
-_CALIBRATION = choice(
-    "fixed",
-    Calibration,
-    "temperature of probabilities: fixed by the rule, or matched during the stream (for pta, wpta and combined)",
-)
 _IN_WORDS = {"raw": "raw samples", "generated": "generated pictures"}
 
 
@@ -46,7 +41,7 @@ class Declaration:
     """The declarations of a method, with their defaults."""
 
     name: ClassVar[str]
-    declared: ClassVar[Mapping[str, Parameter]] = {"calibration": _CALIBRATION, "gate": gate_behind()}
+    declared: ClassVar[Mapping[str, Parameter]] = {"calibration": calibration_behind(), "gate": gate_behind()}
     # Of the samples "features", "views", "raw", "patches", "generated"; of the model "image tower", "prompt tower".
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
     # What a prediction depends on besides the state: its "sample" (a batch then equals a loop), its "batch", or the

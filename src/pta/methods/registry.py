@@ -24,6 +24,9 @@ from pta.methods.state_file import IN_MEMORY, load_state, unpack_state
 GROUP = "pta.methods"
 """The entry-point group in which other packages declare methods, as `name = "package.module:Class"`."""
 
+DEFAULT_METHOD = "wpta"
+"""The method where people label their own data, because it also gains on sorted streams and when frozen."""
+
 BUILT_IN = {
     "adapt": "pta.methods.adapt:ADAPT",
     "adapt-transductive": "pta.methods.adapt:TransductiveADAPT",

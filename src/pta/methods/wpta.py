@@ -11,7 +11,7 @@ anchors, t̄ is their mean.
 
 For each sample with feature x:
 1. Zero-shot logits and probabilities: z, s = softmax(z). By default a prior is in z (`pta.engines.local_prior`), and a
-   gate behind step 4 (`pta.engines.balance`).
+   gate (`pta.engines.balance`) and a temperature (`pta.engines.calibration`) behind step 4.
 2. Every class with s_c ≥ min_probability learns, with weight w_c = s_c: M_c ← M_c + w_c·x, n_c ← n_c + w_c.
 3. Prototypes around the centre, the text being worth a part of a sample: E_c = M_c − n_c·m + text_weight·(T_c − t̄).
 4. Score: z + image_weight·scale·cos(x − m, E_c), the cosine in the metric P; 0 if either has no length.
@@ -38,7 +38,16 @@ from torch import Tensor
 from torch.nn.functional import threshold
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.parameters import Gate, Prior, count, gate_behind, number, prior_in_front
+from pta.core.parameters import (
+    Calibration,
+    Gate,
+    Prior,
+    calibration_behind,
+    count,
+    gate_behind,
+    number,
+    prior_in_front,
+)
 from pta.core.samples import LARGEST_NORM, LONGEST_MEAN, Samples
 from pta.engines.whitened.layer import Kept, Layer, TextPrototypes
 from pta.engines.whitened.within_class import contradiction_of_sums, relative_covariance, scatter_within_classes
@@ -111,6 +120,7 @@ class WPTA(Adapter):
     depth: int = count(1, 1, 2, f"layers; the second learns from the score of the first {_OURS}")
     prior: Prior = prior_in_front("local")
     gate: Gate = gate_behind("balance")
+    calibration: Calibration = calibration_behind("matched")
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)

@@ -25,7 +25,7 @@ from pta.data.prompts import build_classifier, default_cache, load_templates
 from pta.door.files import as_path
 from pta.engines.zero_shot import entropy_of
 from pta.errors import InvalidParameter, nearest, shown
-from pta.methods import Adapter, create_adapter, load_adapter
+from pta.methods import DEFAULT_METHOD, Adapter, create_adapter, load_adapter
 from pta.models import Encoder, load_encoder
 from pta.run.encoding import encode_prepared, samples_of
 from pta.run.gpu.encoder_program import Download, EncoderProgram
@@ -155,7 +155,7 @@ class Classifier:
     Args:
         model: an encoder, or the name of a model to load on `device` in the precision `dtype`.
         templates: a preset of `pta.data.prompts`, a file, one template, or several; `descriptions` are added to them.
-        method: the adaptation method, with its parameters; `clip` is zero-shot.
+        method: the adaptation method, with its parameters; `clip` is zero-shot, `pta` the paper's rule.
         cache: the folder for text features; None to keep none.
         views: augmented views per sample, for methods that need them.
         expected: the length of the stream, for methods that need it.
@@ -183,7 +183,7 @@ class Classifier:
         *,
         templates: str | Sequence[str] = "clip",
         descriptions: Mapping[str, Sequence[str]] | None = None,
-        method: str = "pta",
+        method: str = DEFAULT_METHOD,
         device: str = "auto",
         dtype: str = "float32",
         cache: Path | str | None = "default",

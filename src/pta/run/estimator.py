@@ -10,7 +10,7 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.core.plain import plain_tensor
 from pta.core.samples import Samples
 from pta.errors import InvalidParameter, MissingPackage, how_to_install
-from pta.methods import create_adapter
+from pta.methods import DEFAULT_METHOD, create_adapter
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -33,9 +33,7 @@ class PTAClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         method: the adaptation method; `fit` refuses one that needs more than features.
         scale: the factor on the cosine (CLIP: 100).
         bias: added to every logit (SigLIP has one).
-        h: the parameter of that name; None for the method's default.
-        w: the parameter of that name; None for the method's default.
-        parameters: the method's other parameters, by name.
+        parameters: the method's parameters, by name.
 
     Attributes:
         classes_: the labels, sorted, in the order of the columns of `predict_proba`.
@@ -50,12 +48,10 @@ class PTAClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         anchors: Any = None,
         class_names: Any = None,
-        method: str = "pta",
+        method: str = DEFAULT_METHOD,
         *,
         scale: float = 100.0,
         bias: float = 0.0,
-        h: float | None = None,
-        w: float | None = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
         self.anchors = anchors
@@ -63,8 +59,6 @@ class PTAClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.method = method
         self.scale = scale
         self.bias = bias
-        self.h = h
-        self.w = w
         self.parameters = parameters
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -85,8 +79,7 @@ class PTAClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InvalidParameter(
                 f"parameters must be a dict of names and values, got {type(self.parameters).__name__}"
             )
-        given = {name: value for name, value in (("h", self.h), ("w", self.w)) if value is not None}
-        adapter = create_adapter(self.method, classifier, source=len(X), **{**(self.parameters or {}), **given})
+        adapter = create_adapter(self.method, classifier, source=len(X), **(self.parameters or {}))
         adapter.step(X)
         self.classes_, self.adapter_ = classes, adapter
         return self

@@ -22,7 +22,7 @@ class ServedModel:
     """What is served; a method that does not answer sample by sample from features is refused."""
 
     classifier: ZeroShotClassifier
-    method: str = "pta"
+    method: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     encoder: Encoder | None = None  # None: features alone are taken
 
@@ -51,9 +51,11 @@ class ServedModel:
         return {"dim": self.classifier.dim, "method": self.method, **named}
 
     def as_written(self, identity: Mapping[str, Any]) -> "ServedModel":
-        """The same as a data folder with this identity has it: what was not known then is as it was, unless given."""
-        written = {key.removeprefix(f"{self.method}."): value for key, value in identity.items()}
-        return replace(self, parameters=adapter_class(self.method).with_former(self.parameters, written))
+        """The same as a data folder with this identity has it: what is not given is as it was then."""
+        own = f"{self.method}."
+        written = {key.removeprefix(own): value for key, value in identity.items() if key.startswith(own)}
+        given = {**written, **self.parameters}
+        return replace(self, parameters=adapter_class(self.method).with_former(given, written))
 
 
 def rule_of(adapter: Adapter) -> Rule | None:
