@@ -26,6 +26,7 @@ COMMANDS = {
     "eval": "Compare methods on feature files: accuracy, gain over zero-shot, calibration error and speed.",
     "compare": ("Compare two results on the same samples: difference, confidence interval and significance."),
     "sweep": "Measure a method over a grid of parameters. Resumes; finished results are cached.",
+    "trial": "Find out whether adaptation helps on your own labelled samples, and by how much.",
     "reproduce": ("Run the paper's experiments on the data you have. Resumes; finished results are cached."),
     "methods": "List the methods: summary, requirements, and parameters with their defaults.",
     "predict": "Classify images or point clouds and adapt to them; each batch's rows are written at once.",

@@ -19,10 +19,11 @@ from pta.cli.output import on_batch, plain, progress, require_folder_place, requ
 from pta.data.features import FeatureFile
 from pta.data.views import confident_mean
 from pta.door.plain_files import make_folder
-from pta.errors import InvalidSamples
+from pta.errors import InvalidParameter, InvalidSamples
 from pta.measure.evaluate import MethodSummary
 from pta.measure.evaluate import evaluate as evaluate_methods
 from pta.measure.record import Evaluation, predictions_file
+from pta.methods import Adapter, load_adapter
 
 _WITHOUT_LABELS = (
     "--predictions DIR writes the answers; for labels, give pta extract a folder with one sub-folder per class, or a "
@@ -63,22 +64,28 @@ def evaluate(
     model: ModelName = None,
     device: options.Device = "cpu",
     order: OrderOptions,
+    state: Annotated[
+        Path | None, typer.Option(help="Also run the method of this state, from what it has learned.")
+    ] = None,
     views: UseViews = False,
     json: Annotated[Path | None, typer.Option(help="Write one record per method and seed; - for stdout.")] = None,
     predictions: Annotated[Path | None, typer.Option(help="Folder for METHOD-SEED.csv files, in stream order.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page about the first seed, .html.")] = None,
     replace: options.Replace = False,
 ) -> None:
     """Compare methods on feature files: accuracy, gain over zero-shot, calibration error and speed."""
-    asked = method or ["clip", "pta"]
+    asked = method or (["clip", "pta"] if state is None else ["clip"])
     choice = MethodChoice(asked, set_ or [], preset, model, device, stages.given)
-    require_place(json, replace=replace)
+    for place in (json, report):
+        require_place(place, replace=replace)
     datasets = [_with_confident_views(data) if views else data for data in open_features(features, device)]
+    starts = {data.name: _start(state, data, order, choice.names) for data in datasets}
     seeds, lengths = order.seeds, [order.length_with_all_seeds(data) for data in datasets]
     if predictions is not None:
         require_folder_place(predictions)
         for path in _files(predictions, [(data, choice.asked) for data in datasets], seeds):  # before a model is loaded
             require_new(path, replace=replace)
-    work = [(data, choice.for_file(order.part(data, seeds[0]))) for data in datasets]
+    work = [(data, choice.for_file(order.part(data, seeds[0])) | _of(starts[data.name])) for data in datasets]
     if predictions is not None:
         for path in _files(predictions, work, seeds):
             make_folder(path.parent)
@@ -90,13 +97,32 @@ def evaluate(
         for data, methods in work:
             encoder, advance = choice.model_for(methods), on_batch(bar, task, data.name)
             given = (data, methods, seeds)
-            done += evaluate_methods(*given, stream=order, batch=order.batch, model=encoder, on_batch=advance)
+            start = starts[data.name]
+            done += evaluate_methods(
+                *given, stream=order, batch=order.batch, model=encoder, start=start, on_batch=advance
+            )
     if predictions is not None:
         for evaluation in done:
             evaluation.write_predictions(_folder(predictions, evaluation.data.name, len(datasets)))
     _say_remarks(done, datasets)
     if write_json(json, [evaluation.record() for evaluation in done]):
-        print_table(_table(work, len(seeds), done), keys=2)
+        print_table(_table(order, work, len(seeds), done), keys=2)
+
+
+def _start(state: Path | None, data: FeatureFile, order: OrderOptions, names: Sequence[str]) -> Adapter | None:
+    """The state of a method that begins with it."""
+    if state is None:
+        return None
+    if order.classes_drawn is not None:
+        raise InvalidParameter("--state belongs to all classes of the file; leave out --classes-drawn")
+    adapter = load_adapter(state, data.classifier)
+    if adapter.name in names:
+        raise InvalidParameter(f"{state} is a state of {adapter.name}, which begins with it; leave it out of --method")
+    return adapter
+
+
+def _of(start: Adapter | None) -> Methods:
+    return {} if start is None else {start.name: start.parameters}
 
 
 def _files(
@@ -127,12 +153,14 @@ def _folder(predictions: Path, dataset: str, datasets: int) -> Path:
     return predictions if datasets == 1 else predictions / dataset
 
 
-def _table(work: Sequence[tuple[FeatureFile, Methods]], seeds: int, done: Sequence[Evaluation]) -> Table:
+def _table(
+    order: OrderOptions, work: Sequence[tuple[FeatureFile, Methods]], seeds: int, done: Sequence[Evaluation]
+) -> Table:
     table = Table(
         *("dataset", "method"),
         *right("accuracy", "gain over zero-shot", "mean per class", "worst class"),
         *right("calibration error", "samples/s", "state"),
-        title=f"accuracy in %, mean ± standard deviation over {seeds} seed(s)",
+        title=f"{order.in_words}: accuracy in %, mean ± standard deviation over {seeds} seed(s)",
     )
     for data, methods in work:
         for method in methods:

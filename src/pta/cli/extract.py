@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.filesize import decimal
@@ -21,6 +21,7 @@ from pta.data.sample_set import SampleSet
 from pta.data.views import Mode
 from pta.errors import InvalidParameter
 from pta.models import find_device
+from pta.run.encoding import OnError
 from pta.run.extract import ExtractedFile, require_feature_file, require_modality
 from pta.run.extract import extract as extract_features
 from pta.run.reading import Reading, Views, require_decoder
@@ -95,33 +96,46 @@ def extract(
         extract_on_cluster(OnCluster(cluster, out, json), pictures, names, texts, replace)
         return
     require_decoder(reading.decode, named.modality, find_device(model.device))
-    images = _open(source, data, names, named)
+    images = open_images(source, data, names, named)
     if stored.views_from is not None:
         generated = find_generated(images, stored.views_from, stored.generated or USUAL_COUNT)
         reading = dataclasses.replace(reading, generated=generated)
-    own = texts.of(images.class_names, images.prompts or named.modality.prompts)
-    encoder = named.encoder  # from here on, nothing is left that could be checked without it
-    if stored.patches:
+    done = extract_to(
+        *(Path(out), images, named, texts, reading, samples.on_error),
+        shard=shard,
+        replace=replace,
+        on_size=lambda size: say(f"{out} will take {decimal(size)}, and twice that while it is written"),
+    )
+    _report(done, f"{named.modality.name}s", json)
+
+
+def extract_to(
+    out: Path,
+    images: SampleSet,
+    model: NamedModel,
+    texts: options.TextOptions,
+    reading: Reading,
+    on_error: OnError,
+    **how: Any,
+) -> ExtractedFile:
+    """Load the model, and encode the texts and the images with a progress bar; for `how` see `pta.run.extract`."""
+    own = texts.of(images.class_names, images.prompts or model.modality.prompts)
+    encoder = model.encoder  # from here on, nothing is left that could be checked without it
+    if reading.patches:
         encoder.patch_count()  # raises if the model has none
     described = texts.descriptions and str(texts.descriptions)
+    about = {"model": model.name, "prompts": list(own.templates), "descriptions": described}
     with progress() as bar:
         task = bar.add_task("texts")
         move = partial(_move, bar, task)
         classifier = own.classifier(encoder, move)
         bar.update(task, description=images.name, completed=0, total=len(images))
-        done = extract_features(
-            *(images, encoder, classifier, Path(out), reading),
-            about={"model": model.model, "prompts": list(own.templates), "descriptions": described},
-            shard=shard,
-            replace=replace,
-            on_error=samples.on_error,
-            on_progress=move,
-            on_size=lambda size: say(f"{out} will take {decimal(size)}, and twice that while it is written"),
-        )
-    _report(done, f"{encoder.modality.name}s", json)
+        given = (images, encoder, classifier, out, reading)
+        return extract_features(*given, about=about, on_error=on_error, on_progress=move, **how)
 
 
-def _open(source: str, data: Path | None, names: Sequence[str] | None, model: NamedModel) -> SampleSet:
+def open_images(source: str, data: Path | None, names: Sequence[str] | None, model: NamedModel) -> SampleSet:
+    """The images of a source, whose classes are known."""
     images = open_samples(source, root=data, class_names=names, modality=model.modality)
     require_modality(images, model.modality, model.name)
     if not images.class_names:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from pta.data.features import FeatureFile
+from pta.errors import InvalidParameter
 from pta.measure.stream import KINDS, Stream
 
 
@@ -48,7 +49,10 @@ class OrderOptions(Stream):
     @property
     def seeds(self) -> list[int]:
         """Each seed once."""
-        return list(dict.fromkeys(self.seed or [1]))
+        seeds = list(dict.fromkeys(self.seed or [1]))
+        if len(seeds) > 1 and self.kind == "given" and self.classes_drawn is None:
+            raise InvalidParameter("--stream given is one order, whatever the seed; leave out --seed")
+        return seeds
 
     def length_with_all_seeds(self, data: FeatureFile) -> int:
         """How many samples come in all orders together. Data that the stream cannot be made of are refused."""

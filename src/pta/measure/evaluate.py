@@ -15,7 +15,7 @@ from pta.errors import InvalidSamples
 from pta.measure.record import Evaluation, Record
 from pta.measure.stream import Stream
 from pta.measure.stream_run import run_stream
-from pta.methods import create_adapter, needs_model
+from pta.methods import Adapter, create_adapter, needs_model
 
 OnBatch = Callable[[str, int, int], None]
 """Called with method, seed and number of samples after each batch."""
@@ -71,12 +71,13 @@ def evaluate(
     stream: Stream | None = None,
     batch: int | None = None,
     model: Model | None = None,
+    start: Adapter | None = None,
     on_batch: OnBatch | None = None,
 ) -> Iterator[Evaluation]:
     """Run each method (name → parameters) over the stream of each seed, i.i.d. unless another is given.
 
-    `batch` is the stream's default unless given; `model` is for methods that need one of its towers. Zero-shot's
-    accuracy is that of the same samples.
+    `batch` is the stream's default unless given; `model` is for methods that need one of its towers. The
+    method of `start` begins with what that has learned. Zero-shot's accuracy is that of the same samples.
     """
     stream = stream or Stream()
     batch = stream.usual_batch if batch is None else batch
@@ -90,7 +91,12 @@ def evaluate(
             given = {"model": model, "source": len(order), **parameters}
             if number == 0:  # compiled code is loaded once, and that is not the method's speed
                 create_adapter(method, part.classifier, **given).step(part.samples[:_WARM_UP])
-            adapter = create_adapter(method, part.classifier, **given)
+            about = stream.record(batch)
+            if start is None or start.name != method:
+                adapter = create_adapter(method, part.classifier, **given)
+            else:
+                adapter = start.clone()
+                about["learned_before"] = start.position
             run = run_stream(
                 *(adapter, part.samples, part.labels, order),
                 batch=batch,
@@ -98,7 +104,7 @@ def evaluate(
                 preview=order[iid(len(order), seed + _NEW_SHUFFLE)] if adapter.wants_preview else None,
                 on_batch=on_batch and (lambda done, m=method, s=seed: on_batch(m, s, len(done))),
             )
-            yield Evaluation(part, seed, stream.record(batch), run)
+            yield Evaluation(part, seed, about, run)
 
 
 @torch.no_grad()

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from pta.data import orders
 from pta.data.draw import drawn
 from pta.data.features import FeatureFile
@@ -11,6 +13,7 @@ from pta.errors import InvalidParameter, InvalidSamples, nearest
 
 KINDS: Mapping[str, Mapping[str, Any]] = {
     "iid": {},
+    "given": {},
     "dirichlet": {"gamma": 0.1},
     "separate": {},
     "poisoned": {"prefix": None},
@@ -19,7 +22,9 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     "absent": {"share": 0.1, "length": None},
     "zipf": {"exponent": 1.0, "length": None},
 }
-"""Functions of `pta.data.orders`, and the defaults of a stream's parameters; None means all that the data have."""
+"""Orders, and the defaults of their parameters; None means all that the data have."""
+
+_UNLABELLED = ("iid", "given")  # orders that need no labels
 
 _CHECKS: Mapping[str, Callable[[object], object]] = {
     "gamma": orders.require_gamma,
@@ -35,10 +40,11 @@ _PAPER_BATCH, _FAST_BATCH = 128, 256
 class Stream:
     """How a seed becomes a stream.
 
-    Kinds are `iid`, `dirichlet` (classes unevenly spread over time), `separate` (one class after the other), `poisoned`
-    (i.i.d., but confident mistakes of zero-shot come first), `rare` (one class nearly always), `bursts` (stretches of
-    one class, bursts of the others), `absent` (most of the listed classes never) and `zipf` (frequencies by a power
-    law). Of a kind's parameters, those that are not given have its defaults.
+    Kinds are `iid` (shuffled), `given` (the order of the file, for every seed), `dirichlet` (classes unevenly spread
+    over time), `separate` (one class after the other), `poisoned` (i.i.d., but confident mistakes of zero-shot come
+    first), `rare` (one class nearly always), `bursts` (stretches of one class, bursts of the others), `absent` (most of
+    the listed classes never) and `zipf` (frequencies by a power law). Of a kind's parameters, those that are not given
+    have its defaults.
     """
 
     kind: str = "iid"
@@ -65,14 +71,20 @@ class Stream:
                 raise InvalidParameter(f"{name} is a parameter of the {whose}, but the stream is {self.kind}")
 
     @property
+    def in_words(self) -> str:
+        """The order, for the title of a table."""
+        return {"iid": "shuffled", "given": "in the order of the file"}.get(self.kind, f"stream {self.kind}")
+
+    @property
     def usual_batch(self) -> int:
         """The paper's 128 where the batch size changes results, otherwise a fast size."""
         return _PAPER_BATCH if self.drop_last or self.lookahead or self.kind == "dirichlet" else _FAST_BATCH
 
     def part(self, data: FeatureFile, seed: int) -> FeatureFile:
         """The part of the data that the stream of a seed is made of: the classes drawn and their samples, or all."""
-        if self.kind != "iid" and data.labels is None:
-            raise InvalidSamples(f"{data.name} has no labels, which the stream {self.kind} needs; iid needs none")
+        if self.kind not in _UNLABELLED and data.labels is None:
+            needless = " and ".join(_UNLABELLED)
+            raise InvalidSamples(f"{data.name} has no labels, which the stream {self.kind} needs; {needless} need none")
         return data if self.classes_drawn is None else drawn(data, self.classes_drawn, seed)
 
     def order(self, part: FeatureFile, seed: int, batch: int) -> orders.Order:
@@ -103,6 +115,8 @@ class Stream:
         return {name: getattr(self, name) for name in KINDS[self.kind]}
 
     def _whole_order(self, part: Any, seed: int, batch: int) -> orders.Order:
+        if self.kind == "given":
+            return np.arange(len(part.samples))
         order = orders.iid(len(part.samples), seed)
         if self.kind == "poisoned":
             probabilities = part.zero_shot_logits.softmax(dim=1).cpu().numpy()

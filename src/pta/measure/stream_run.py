@@ -1,7 +1,8 @@
 """One method over one stream: predictions in stream order, accuracy, and the time it took."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,21 @@ Labels = NDArray[np.int64]
 
 _BY_POSITION = ("order", "predictions", "confidences", "raw_confidences")
 _ROWS_AT_ONCE = 1024  # of float64 probabilities
+
+
+@contextmanager
+def on_one_thread() -> Iterator[None]:
+    """Let torch compute on one thread meanwhile.
+
+    The tensors of a stream are small. On a busy machine several threads would spend most of their time waiting for each
+    other, which takes processor time and would be measured as the speed of the methods.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)
@@ -58,6 +74,7 @@ def run_stream(
     order: NDArray[np.int64],
     *,
     batch: int = 256,
+    learn: bool = True,
     lookahead: bool = False,
     preview: NDArray[np.int64] | None = None,
     on_batch: Callable[[NDArray[np.int64]], None] | None = None,
@@ -66,6 +83,7 @@ def run_stream(
 
     Args:
         batch: samples per step; a method whose scope is the whole stream gets it all at once.
+        learn: False to answer from the state that the adapter has, without learning.
         lookahead: learn a whole batch before predicting any of it.
         preview: the order of the preview, for a method that needs one before the first step.
         on_batch: called with the predictions of each batch.
@@ -79,7 +97,7 @@ def run_stream(
     for rows in torch.split(torch.from_numpy(order), max_batch):
         part = samples[rows]
         begun = time.perf_counter()
-        logits = adapter.step(part)
+        logits = adapter.step(part) if learn else adapter.predict(part)
         logits = adapter.predict(part) if lookahead else logits
         predicted = logits.argmax(dim=1).cpu()  # when a GPU is done, too
         seconds += time.perf_counter() - begun

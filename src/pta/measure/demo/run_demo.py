@@ -1,8 +1,7 @@
 """Run the demonstration on images or on point clouds, without a screen."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
@@ -22,6 +21,7 @@ from pta.door.points.corrupted_sizes import require_corruption
 from pta.measure.demo.exhibit import FASHION, Exhibit, still_cloud, turning_cloud
 from pta.measure.demo.result import DemoResult
 from pta.measure.evaluate import evaluate
+from pta.measure.stream_run import on_one_thread
 from pta.models import EmbeddedEncoder
 from pta.models.packaged.embedded_points import POINT_TEMPLATES, EmbeddedPointsEncoder
 
@@ -36,21 +36,6 @@ _ORIGINS = {
     "furniture": "{} clouds of freely licensed models from Sweet Home 3D’s catalogues (authors and licences: "
     "pta/assets/furniture.csv)",
 }
-
-
-@contextmanager
-def on_one_thread() -> Iterator[None]:
-    """Let torch compute on one thread meanwhile.
-
-    The tensors of a demonstration are small. On a busy machine several threads would spend most of their time waiting
-    for each other, which takes processor time and would be measured as the speed of the methods.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @on_one_thread()

@@ -1,0 +1,99 @@
+"""`pta trial`: the verdict on a user's own labelled samples."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from pta.cli import options
+from pta.cli.fitting_table import print_table, right
+from pta.cli.messages import warn
+from pta.cli.output import print_lines, progress, require_place, write_json
+from pta.cli.trial_source import TrialOptions, open_trial
+from pta.measure.difference import Difference, points
+from pta.measure.texts import signed, with_minus
+from pta.measure.trial.trial import RIVALS, SEEDS, LabelledStream, Result, Trial, run_trial
+from pta.methods import DEFAULT_METHOD, load_adapter
+
+_SUBJECT = f"pta predict ({DEFAULT_METHOD})"
+
+
+def trial(
+    given: TrialOptions,
+    report: Annotated[Path | None, typer.Option(help="Write a page about it, .html.")] = None,
+    no_pictures: Annotated[bool, typer.Option("--no-pictures", help="Put no thumbnails into the page.")] = False,
+    json: Annotated[Path | None, typer.Option(help="Write all numbers as JSON; - for stdout.")] = None,
+    replace: options.Replace = False,
+) -> None:
+    """Find out whether adaptation helps on your own labelled samples, and by how much."""
+    for place in (json, report):
+        require_place(place, replace=replace)
+    source = open_trial(given)
+    _warn_of_twins(source.stream)
+    state = None if given.state is None else load_adapter(given.state, source.stream.data.classifier)
+    with progress() as bar:
+        task = bar.add_task("running", total=None)
+
+        def move(name: str, done: int, total: int) -> None:
+            bar.update(task, description=f"running {name}", completed=done, total=total)
+
+        tried = run_trial(source.stream, state, on_method=move)
+    sentences = _sentences(tried, source.things, given.state)
+    if write_json(json, {**tried.record(), "sentences": sentences}):
+        print_table(_table(tried, source.things))
+        print_lines(*sentences)
+
+
+def _warn_of_twins(stream: LabelledStream) -> None:
+    """Warn of samples that are the same but for their labels."""
+    features, firsts, twins = stream.data.samples.features.numpy(force=True), dict[bytes, int](), list[list[int]]()
+    for number in np.flatnonzero(stream.labels >= 0).tolist():
+        first = firsts.setdefault(features[number].tobytes(), number)
+        if stream.labels[first] != stream.labels[number]:
+            twins.append([first, number])
+    if twins:
+        which = [stream.data.paths[at] if stream.data.paths else f"number {at}" for at in twins[0]]
+        warn(f"{len(twins):,} samples have two labels, of which one is wrong; first {' and '.join(which)}")
+
+
+def _sentences(tried: Trial, things: str, state: Path | None) -> list[str]:
+    """The verdict, what it is about, and whether another method is better."""
+    said = [tried.verdict.sentence(_SUBJECT, things=things), tried.stream.note]
+    if tried.recommended is not None:
+        other, found = tried.recommended
+        low, high = map(points, found.interval)
+        level = f"{100 * found.resampling.level:g} %, corrected for {len(tried.results) - 1} methods"
+        gain = f"{points(found.difference)} points ({level}: {low} to {high})"
+        better = f"{other.name} is better than {DEFAULT_METHOD} by {gain}"
+        said.append(f"{better}: pta predict {_options(other, state)}")
+    return said
+
+
+def _options(result: Result, state: Path | None) -> str:
+    """How `pta predict` runs the method of a result."""
+    if result.name not in RIVALS:
+        return f"--state {shlex.quote(str(state))}"
+    method, parameters = RIVALS[result.name]
+    return " ".join([f"--method {method}", *(f"--{name} {value}" for name, value in parameters.items())])
+
+
+def _table(tried: Trial, things: str) -> Table:
+    count = len(tried.results[0].given.order)
+    table = Table(
+        *("method", *right("in this order", f"shuffled, {len(SEEDS)} times", "frozen after half")),
+        title=f"{count:,} labelled {things}: accuracy in %, gain over zero-shot in points (95 %)",
+        title_justify="left",
+    )
+    for result, gains in zip(tried.results, tried.gains, strict=True):
+        is_first = result is tried.results[0]
+        table.add_row(result.name, *(_cell(found, alone=is_first) for found in gains.values()))
+    return table
+
+
+def _cell(found: Difference, *, alone: bool) -> str:
+    low, high = map(points, found.interval)
+    gain = f"  {with_minus(signed(found.difference, 2))} ({low} to {high})"
+    return f"{found.accuracies[1]:.2f}" + ("" if alone else gain)

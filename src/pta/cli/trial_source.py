@@ -1,0 +1,146 @@
+"""From the options of `pta trial` to a labelled stream: checked before the model is loaded, and encoded once."""
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from pta.cli import options
+from pta.cli.extract import extract_to, open_images
+from pta.cli.messages import detail, say, warn
+from pta.cli.options import NamedModel
+from pta.data.features import FeatureFile, is_feature_folder, load_features
+from pta.data.open import find_samples
+from pta.data.prompts import default_cache
+from pta.data.sample_set import ListedSample, SampleSet
+from pta.door.plain_files import make_folder
+from pta.errors import InvalidParameter, InvalidSamples
+from pta.measure.trial.labels import Matched, match_labels
+from pta.measure.trial.trial import LabelledStream, require_enough
+from pta.methods.state_file import require_saved_for
+
+_SHUFFLE = "If your real stream is mixed, read the column “shuffled”, or name the stream with --unlabelled."
+
+
+@dataclass(frozen=True)
+class TrialOptions:
+    """What is tried."""
+
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A folder with a sub-folder per class, a .csv of path,label, or a feature file with labels.",
+        ),
+    ]
+    texts: options.TextOptions
+    model: options.ModelOptions
+    samples: options.SampleOptions
+    unlabelled: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="The real stream: run over all of it in its own order, and score what SOURCE has labels for.",
+        ),
+    ] = None
+    state: Annotated[Path | None, typer.Option(help="Also continue this state of pta predict.")] = None
+
+    @property
+    def is_features(self) -> bool:
+        """Whether the source is a feature file, or a folder of feature blocks."""
+        return Path(self.source).suffix in (".npz", ".safetensors") or is_feature_folder(Path(self.source))
+
+
+@dataclass(frozen=True)
+class TrialSource:
+    """A labelled stream, and what it was made of."""
+
+    stream: LabelledStream
+    things: str  # what samples are called
+    samples: dict[str, ListedSample]  # by their keys; none of a feature file
+    model: str = "the one that made the features"
+    encoder_microseconds: float | None = None  # per sample, decoding included; unknown if all were encoded before
+
+
+def open_trial(given: TrialOptions) -> TrialSource:
+    """Open what the options name; samples are encoded, unless their features are in the cache."""
+    return _open_features(given) if given.is_features else _open_samples(given)
+
+
+def _open_features(given: TrialOptions) -> TrialSource:
+    for option, value in (("--unlabelled", given.unlabelled), ("--classes", given.texts.classes)):
+        if value is not None:
+            raise InvalidParameter(f"{option} is for samples, but {given.source} holds features; leave one of them out")
+    data = load_features(given.source)
+    if data.labels is None:
+        raise InvalidSamples(f"{given.source} has no labels, which a trial counts by; see pta extract")
+    note = f"The order is that of the file{_sorted(data.labels)}."
+    return TrialSource(LabelledStream(data, data.labels, note), "samples", {})
+
+
+def _open_samples(given: TrialOptions) -> TrialSource:
+    model = NamedModel(given.model.model, given.model.device, given.model.dtype)
+    names = None if given.texts.classes is None else given.texts.names()
+    labelled, things = open_images(given.source, None, names, model), f"{model.modality.name}s"
+    if labelled.labels is None:
+        todo = "give a folder with one sub-folder per class, or a .csv of path,label"
+        raise InvalidSamples(f"{given.source} has no labels, which a trial counts by; {todo}")
+    require_enough(labelled.labels, labelled.class_names)
+    if given.state is not None:
+        require_saved_for(given.state, labelled.class_names, None)
+    if given.unlabelled is None:
+        data, microseconds = _encoded(given, labelled, model)
+        assert data.labels is not None
+        where = "folders" if Path(given.source).is_dir() else "list"
+        note = f"The order is that of the {where}{_sorted(data.labels)}. {_SHUFFLE}"
+        stream = LabelledStream(data, data.labels, note)
+        return TrialSource(stream, things, _by_key(labelled.samples), model.name, microseconds)
+    coming = tuple(find_samples([given.unlabelled], model.modality))
+    matched = match_labels(coming, labelled, given.samples.max_bytes)
+    _tell(matched, things)
+    unlabelled = SampleSet(Path(given.unlabelled).name, labelled.class_names, coming, None, modality=model.modality)
+    data, microseconds = _encoded(given, unlabelled, model)
+    label = dict(zip((sample.key for sample in coming), matched.labels.tolist(), strict=True))
+    labels = np.array([label[key] for key in data.paths or ()], np.int64)
+    scored = f"{(labels >= 0).sum():,} of them have labels and are counted"
+    note = f"All {len(labels):,} {things} of {given.unlabelled} came in their own order; {scored}."
+    return TrialSource(LabelledStream(data, labels, note), things, _by_key(coming), model.name, microseconds)
+
+
+def _encoded(given: TrialOptions, images: SampleSet, model: NamedModel) -> tuple[FeatureFile, float | None]:
+    """The features, from the cache if they are there, and the microseconds per sample if they were made now."""
+    place = given.source if given.unlabelled is None else given.unlabelled
+    known = hashlib.sha256(f"{Path(place).absolute()}\n{model.name}".encode(errors="surrogateescape")).hexdigest()
+    folder = default_cache() / "trials"
+    make_folder(folder)
+    out = folder / f"{images.name.replace('/', '-')}-{known[:12]}.safetensors"
+    reading, begun = given.samples.reading(given.samples.processes), time.perf_counter()
+    done = extract_to(out, images, model, given.texts, reading, given.samples.on_error, replace=True, wait=True)
+    microseconds = 1e6 * (time.perf_counter() - begun) / max(1, done.encoded)
+    for line in done.skipped:
+        warn(f"skipped: {line}")
+    detail(f"features: {out}")
+    return load_features(out), microseconds if done.encoded == len(images) else None
+
+
+def _tell(matched: Matched, things: str) -> None:
+    say(matched.sentence(things))
+    if matched.contradicting:
+        first, count = matched.contradicting[0], len(matched.contradicting)
+        warn(f"{count:,} labelled {things} have the content of another with another label, first {first}; not counted")
+
+
+def _sorted(labels: NDArray[np.int64]) -> str:
+    """Whether the classes come one after the other."""
+    stretches = 1 + int((labels[1:] != labels[:-1]).sum())
+    return ", one class after the other" if stretches == len(np.unique(labels)) else ""
+
+
+def _by_key(samples: Sequence[ListedSample]) -> dict[str, ListedSample]:
+    return {sample.key: sample for sample in samples}
