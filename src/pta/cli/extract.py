@@ -97,6 +97,7 @@ def extract(
         return
     require_decoder(reading.decode, named.modality, find_device(model.device))
     images = open_images(source, data, names, named)
+    say_notes(images)
     if stored.views_from is not None:
         generated = find_generated(images, stored.views_from, stored.generated or USUAL_COUNT)
         reading = dataclasses.replace(reading, generated=generated)
@@ -140,9 +141,13 @@ def open_images(source: str, data: Path | None, names: Sequence[str] | None, mod
     require_modality(images, model.modality, model.name)
     if not images.class_names:
         raise InvalidParameter(f"{source} names no classes; give --classes FILE (one name per line)")
+    return images
+
+
+def say_notes(images: SampleSet) -> None:
+    """Say what a user should know about his copy of the data."""
     for note in images.notes:
         say(note)
-    return images
 
 
 def _move(bar: Progress, task: TaskID, done: int, total: int | None = None) -> None:

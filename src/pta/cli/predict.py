@@ -12,6 +12,7 @@ from pta.cli.output import progress
 from pta.cli.predict_options import PredictOptions, Start, find_start
 from pta.data.open import open_places
 from pta.errors import InvalidParameter
+from pta.methods import DEFAULT_METHOD
 from pta.models import Encoder, find_device
 from pta.run.classifier import Classifier
 from pta.run.predict import Tally, predict_stream
@@ -19,6 +20,10 @@ from pta.run.reading import Decoding, Reading, open_decoding, require_decoder
 from pta.run.saved_stream import SavedStream
 
 _ENDING = [one for one in signal.Signals if one.name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")]
+_SORTED = (
+    "warning: these {things} come sorted by class, on which {method} without a prior gains little or loses; "
+    f"{DEFAULT_METHOD}, the default, can take it, or --prior local; pta trial tells by how much"
+)
 
 
 def predict(given: PredictOptions) -> None:
@@ -106,6 +111,7 @@ def _predict(
                     on_error=given.samples.on_error,
                     live=total is None,
                     stopping=stopping,
+                    on_sorted=lambda: warn(_SORTED.format(things=tally.what, method=tally.method)),
                 ):
                     stream.add(part)
                     for failure in part.failures:

@@ -83,7 +83,8 @@ def _options(result: Result, state: Path | None) -> str:
 def _table(tried: Trial, things: str) -> Table:
     count = len(tried.results[0].given.order)
     table = Table(
-        *("method", *right("in this order", f"shuffled, {len(SEEDS)} times", "frozen after half")),
+        "method",
+        *right("in this order", f"shuffled, {len(SEEDS)} times", "frozen after half"),
         title=f"{count:,} labelled {things}: accuracy in %, gain over zero-shot in points (95 %)",
         title_justify="left",
     )

@@ -12,7 +12,7 @@ import typer
 from numpy.typing import NDArray
 
 from pta.cli import options
-from pta.cli.extract import extract_to, open_images
+from pta.cli.extract import extract_to, open_images, say_notes
 from pta.cli.messages import detail, say, warn
 from pta.cli.options import NamedModel
 from pta.data.features import FeatureFile, is_feature_folder, load_features
@@ -94,6 +94,7 @@ def _open_samples(given: TrialOptions) -> TrialSource:
     require_enough(labelled.labels, labelled.class_names)
     if given.state is not None:
         require_saved_for(given.state, labelled.class_names, None)
+    say_notes(labelled)
     if given.unlabelled is None:
         data, microseconds = _encoded(given, labelled, model)
         assert data.labels is not None

@@ -179,7 +179,8 @@ def _paths(stdin: int) -> Iterator[SampleFile]:
 def find_samples(places: Sequence[str | Path], modality: Modality = IMAGES) -> list[ListedSample]:
     """The given files, and all samples in the given folders and below them, sorted by path within each.
 
-    A pattern such as `photos/*.jpg` stands for its matches, an .h5 file for all clouds in it.
+    A pattern such as `photos/*.jpg` stands for its matches, an .h5 file for all clouds in it, and a .csv with the
+    header `path` for the samples that it lists, in their order.
     """
     if not all(map(str, places)):
         raise UnreadableFile("paths must be a list of non-empty paths")
@@ -190,6 +191,9 @@ def find_samples(places: Sequence[str | Path], modality: Modality = IMAGES) -> l
             continue
         if modality == IMAGES and place.suffix.lower() == ".npz":
             raise UnreadableFile(f"{place} is a feature file, not an image; use pta eval --features {place}")
+        if place.suffix.lower() == ".csv":
+            found += [SampleFile(Path(row.place), row.key) for row in list_csv(str(place), modality)]
+            continue
         inside = [place / name for name in sample_files(place, modality)] if place.is_dir() else [place]
         if not inside:
             raise UnreadableFile(f"no {modality.name}s in {place}; the model reads {modality.endings}")

@@ -58,6 +58,11 @@ class LocalPrior:
         parts = [learn_on_gpu(block, *vars(self).values()) for block in torch.split(s, MOST_SAMPLES)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the last samples were ordered, so that the gate is more open than closed."""
+        return bool(_agreement(self.found, self.by_chance) > _OPEN)
+
     def _learn(self, s: Tensor) -> Tensor:
         n, C = s.shape
         age = torch.arange(n, dtype=s.dtype, device=s.device)
@@ -88,8 +93,13 @@ class LocalPrior:
 
 def _gate(found: Tensor, by_chance: Tensor) -> Tensor:
     """1.5·(1−ρ)."""
-    odds = ((found + _CAUTION) / (by_chance + _CAUTION) / _OPEN) ** _SHARPNESS
+    odds = (_agreement(found, by_chance) / _OPEN) ** _SHARPNESS
     return _STRENGTH * odds / (1 + odds)
+
+
+def _agreement(found: Tensor, by_chance: Tensor) -> Tensor:
+    """r."""
+    return (found + _CAUTION) / (by_chance + _CAUTION)
 
 
 def _log_frequency(recent: Tensor) -> Tensor:

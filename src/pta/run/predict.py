@@ -12,6 +12,7 @@ from pta.errors import PtaError
 from pta.run.classifier import AnswerBatch, Classifier
 from pta.run.encoding import Encoded, OnError, encode_files, samples_of
 from pta.run.gpu.encoder_program import EncoderProgram
+from pta.run.order_watch import OrderWatch, suffers_from_order
 from pta.run.reading import Decoding, Reading
 
 
@@ -79,6 +80,7 @@ def predict_stream(
     on_error: OnError = "stop",
     live: bool = False,
     stopping: Callable[[], bool] = lambda: False,
+    on_sorted: Callable[[], None] | None = None,
 ) -> Iterator[PredictedBatch]:
     """Batches of answers in the order of the samples; `first` is the number of the first sample.
 
@@ -86,7 +88,8 @@ def predict_stream(
     for a reading that suits the classifier.
 
     When a batch is yielded, the classifier has learned exactly the batches yielded so far. For `on_error`, `live` and
-    `stopping` see `encode_files`.
+    `stopping` see `encode_files`. `on_sorted` is called once if samples that are learned come sorted by class and the
+    method cannot take that.
     """
     if reading is None or decoding is None:
         reading = classifier.reading(reading or Reading())
@@ -99,7 +102,18 @@ def predict_stream(
         live=live,
         stopping=stopping,
     )
+    if on_sorted is not None and learn and suffers_from_order(classifier.adapter):
+        parts = _watched(parts, OrderWatch(classifier.classifier), on_sorted)
     return (_predicted(classifier, part, learn, top) for part in parts)
+
+
+def _watched(
+    parts: Iterable[Encoded[SampleReference]], watch: OrderWatch, on_sorted: Callable[[], None]
+) -> Iterator[Encoded[SampleReference]]:
+    for part in parts:
+        if part.samples and watch.add(samples_of(part.tensors)):
+            on_sorted()
+        yield part
 
 
 def _predicted(classifier: Classifier, part: Encoded[SampleReference], learn: bool, top: int) -> PredictedBatch:
