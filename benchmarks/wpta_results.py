@@ -17,7 +17,7 @@ from itertools import product
 from multiprocessing import get_context
 from multiprocessing.pool import Pool
 from pathlib import Path
-from statistics import stdev
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from result_file import RESULTS, Row, write
 
 from pta.data.features import FeatureFile
 from pta.measure.difference import Resampling, bootstrap_means
+from pta.measure.metrics import calibration_error
 from pta.measure.provenance import hardware
 from pta.measure.reproduce.library import Library
 from pta.measure.reproduce.profile import load_profile
@@ -57,21 +58,23 @@ PACKAGED = {
 OF_CLOUDS = {"pta": {"h": 50.0}}
 
 Right = NDArray[np.float64]  # seeds × samples: whether an answer is right, or in what share of the shifts
+Measured = tuple[Right, float]  # with the calibration error
 
 
-def right(data: FeatureFile, stream: Stream, method: str, parameters: dict[str, Any]) -> Right:
-    """The stream in the order of each seed."""
+def measured(data: FeatureFile, stream: Stream, method: str, parameters: dict[str, Any]) -> tuple[Right, float]:
+    """What is right in the order of each seed, and the mean calibration error."""
     seeds = SEEDS[:1] if len(data.samples) > LARGE else SEEDS
-    found = np.empty((len(seeds), len(data.samples)))
+    found, errors = np.empty((len(seeds), len(data.samples))), []
     for own, run in zip(found, runs(data, method, parameters, seeds, stream), strict=True):
-        own[run.order] = run.correct
-    return found
+        own[run.order] = right = run.predictions == run.labels
+        errors.append(calibration_error(run.confidences, right))
+    return found, fmean(errors)
 
 
 def compared(
-    name: str, members: Sequence[FeatureFile], kept: dict[tuple[str, str], list[Right]], pool: Pool
+    name: str, members: Sequence[FeatureFile], kept: dict[tuple[str, str], list[Measured]], pool: Pool
 ) -> Iterator[Row]:
-    """A row for each stream and method; the arrays are kept."""
+    """A row for each stream and method; what was measured is kept."""
     on_clouds = name in ("procedural", "furniture")
     work = list(product(STREAMS, METHODS))
     tasks = []
@@ -79,25 +82,30 @@ def compared(
         method, parameters = METHODS[title]
         given = parameters | (OF_CLOUDS.get(method, {}) if on_clouds else {})
         tasks += [(data, STREAMS[stream], method, given) for data in members]
-    found = iter(pool.starmap(right, tasks, chunksize=1))
+    found = iter(pool.starmap(measured, tasks, chunksize=1))
     for stream, title in work:
-        own: Right = np.mean([next(found) for _ in members], axis=0)
-        kept.setdefault((stream, title), []).append(own)
-        differences = (own - kept[stream, "pta"][-1]).mean(axis=0)
-        yield row(name, stream, title, 100 * own.mean(axis=1), differences.mean(), Resampling().interval(differences))
+        arrays, errors = zip(*(next(found) for _ in members), strict=True)
+        own: Right = np.mean(arrays, axis=0)
+        kept.setdefault((stream, title), []).append((own, fmean(errors)))
+        differences = (own - kept[stream, "pta"][-1][0]).mean(axis=0)
+        gain = differences.mean(), Resampling().interval(differences)
+        yield row(name, stream, title, 100 * own.mean(axis=1), fmean(errors), *gain)
 
 
-def together(kept: dict[tuple[str, str], list[Right]]) -> Iterator[Row]:
+def together(kept: dict[tuple[str, str], list[Measured]]) -> Iterator[Row]:
     """The mean of all files."""
     for (stream, title), files in kept.items():
-        gains = [(own - pta).mean(axis=0) for own, pta in zip(files, kept[stream, "pta"], strict=True)]
+        gains = [(own - pta).mean(axis=0) for (own, _), (pta, _) in zip(files, kept[stream, "pta"], strict=True)]
         means = np.mean([bootstrap_means(own, Resampling().resamples, seed) for seed, own in enumerate(gains)], axis=0)
         low, high = np.quantile(means, [0.025, 0.975])
-        accuracy = 100 * np.mean([own.mean() for own in files])
-        yield row(ALL_FILES, stream, title, np.array([accuracy]), np.mean([one.mean() for one in gains]), (low, high))
+        accuracy, error = 100 * np.mean([own.mean() for own, _ in files]), fmean(error for _, error in files)
+        gain = float(np.mean([one.mean() for one in gains])), (low, high)
+        yield row(ALL_FILES, stream, title, np.array([accuracy]), error, *gain)
 
 
-def row(name: str, stream: str, method: str, accuracies: Right, gain: float, interval: tuple[float, float]) -> Row:
+def row(
+    name: str, stream: str, method: str, accuracies: Right, error: float, gain: float, interval: tuple[float, float]
+) -> Row:
     """What is written; `accuracies` are those of the orders."""
     return {
         "dataset": name,
@@ -108,13 +116,14 @@ def row(name: str, stream: str, method: str, accuracies: Right, gain: float, int
         "over_pta": f"{100 * gain:.2f}",
         "low": f"{100 * interval[0]:.2f}",
         "high": f"{100 * interval[1]:.2f}",
+        "calibration_error": f"{error:.2f}",
         "hardware": hardware(),
     }
 
 
 def rows(folder: Path, library: Library, pool: Pool) -> Iterator[Row]:
     """Every file, their mean, and what is packaged."""
-    kept: dict[tuple[str, str], list[Right]] = {}
+    kept: dict[tuple[str, str], list[Measured]] = {}
     for data in feature_files(folder):
         yield from compared(data.name, [data], kept, pool)
     yield from together(kept)
