@@ -6,7 +6,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from pta.measure.texts import signed, with_minus
+from pta.measure.texts import microseconds, signed, with_minus
 
 
 def percent(value: float, digits: int = 2) -> str:
@@ -42,7 +42,7 @@ _TEMPLATES = Environment(
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
-_TEMPLATES.filters |= {one.__name__: one for one in (percent, points, mood, breakable, with_minus)}
+_TEMPLATES.filters |= {one.__name__: one for one in (percent, points, mood, breakable, with_minus, microseconds)}
 
 
 def render(template: str, **values: Any) -> str:
