@@ -9,10 +9,10 @@ _RULE = (
     "class, which it updates according to the zero-shot probabilities."
 )
 _METHODS = (
-    "Every method runs with its default parameters, none tuned to these {things}; PTA’s are those of its paper’s "
-    "released program. One stream of one small model does not rank methods: on CLIP features of Caltech101 and Cars, "
-    "PTA is ahead of TDA, SCA, OnZeta, BCA and ADAPT (docs/methods.md, Who wins where). wpta is this project’s own "
-    "rule; it answers like zero-shot where zero-shot gives most samples to few classes."
+    "PTA runs with the parameters of its paper’s released program, every other method with its defaults. None are tuned "
+    "to these {things}. One stream of one small model does not rank methods: on CLIP features of Caltech101, Cars and "
+    "UCF101, PTA is ahead of TDA, SCA, OnZeta, BCA and ADAPT (docs/methods.md, Who wins where). wpta is this project’s "
+    "own rule. Its gate lets it answer as zero-shot where zero-shot gives most samples to a few classes."
 )
 
 
@@ -25,7 +25,7 @@ def render_report(result: DemoResult) -> str:
         title=f"PTA demonstration: {shift}",
         kicker=f"{exhibit.title} · shift: {shift} · random order",
         headline=result.verdict,
-        note=f"{_RULE.format(things=exhibit.things)} {result.over_orders} This page shows the first of them.",
+        note=f"{result.over_orders} This page shows the first of them. {_RULE.format(things=exhibit.things)}",
         things=exhibit.things,
         class_names=names,
         zero_shot=result.zero_shot,

@@ -11,6 +11,7 @@ Curve = NDArray[np.float64]
 
 _BEGIN = 50  # of fewer samples an accuracy is mostly noise
 _POINTS = 400  # more than a screen can tell apart
+_ROOM = 5.0  # points that are shown above and below the first two curves, at least
 _SIDE = 1000  # of the drawing's own coordinates, stretched to whatever room there is
 
 
@@ -20,11 +21,17 @@ def first_shown(count: int) -> int:
 
 
 def draw_curves(curves: Sequence[Curve]) -> dict[str, Any]:
-    """Accuracies over the same stream (in percent, one per sample) as places in the drawing."""
+    """Accuracies over the same stream (in percent, one per sample) as places in the drawing.
+
+    The first two set the scale, so that one method that fails does not press them together. Curves far from them leave
+    the drawing.
+    """
     count = len(curves[0])
     at = np.unique(np.linspace(first_shown(count), count, _POINTS).round().astype(int))
     lines = np.array([curve[at - 1] for curve in curves])
-    levels = ticks(float(lines.min()), float(lines.max()), 5)
+    low, high = float(lines[:2].min()), float(lines[:2].max())
+    room = max(high - low, _ROOM)
+    levels = ticks(max(low - room, float(lines.min())), min(high + room, float(lines.max())), 5)
     low, high, begin = levels[0], levels[-1], int(at[0])
     across = _SIDE * (at - begin) / max(1, count - begin)
     drawn = [zip(across, _SIDE * (high - line) / (high - low), strict=True) for line in lines]

@@ -64,7 +64,7 @@ def _view(cloud: Cloud, turn: float) -> NDArray[np.uint8]:
         ((1 + sign * way / _REACH) / 2 * (_SIDE - 1)).round().astype(int) for way, sign in ((across, 1), (up, -1))
     )
     inside = (columns >= 0) & (columns < _SIDE) & (rows >= 0) & (rows < _SIDE)
-    light = (150 + 100 * np.clip(towards, -1, 1)).astype(np.uint8)
+    light = (150 + 100 * np.clip(towards, -1, 1)).astype(np.uint8) & 0xF0  # few shades make a small file
     seen = np.zeros((_SIDE, _SIDE), np.uint8)
     np.maximum.at(seen, (rows[inside], columns[inside]), light[inside])
     return seen
