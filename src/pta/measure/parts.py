@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.measure.difference import Difference
-from pta.measure.stream_run import StreamRun
+from pta.measure.stream_run import Labels, StreamRun
 
 
 @dataclass(frozen=True)
@@ -45,39 +45,33 @@ def by_class(before: StreamRun, after: StreamRun, names: Sequence[str], most: in
 
     The number of answers decides and not the share: one answer to the only sample of a class says little.
     """
-    assert before.labels is not None and before.correct is not None and after.correct is not None
-    labels = before.labels
-    gained = np.bincount(labels, after.correct * 1.0 - before.correct, len(names))
+    labels = _labels(before)
+    old, new = (run.predictions == labels for run in (before, after))
+    gained = np.bincount(labels, new * 1.0 - old, len(names))
     ranked = np.argsort(-gained, kind="stable")
-    ranked = ranked[np.isin(ranked, labels)]
-    first, others, last = [*ranked], ranked[:0], ranked[:0]
-    if len(ranked) > most:
-        first, others, last = np.split(ranked, [most // 2, len(ranked) - most // 2])
-    named = [[_part(names[c], np.flatnonzero(labels == c), before, after) for c in side] for side in (first, last)]
-    if not len(others):
-        return named[0]
-    rest = _part(f"{len(others):,} other classes", np.flatnonzero(np.isin(labels, others)), before, after)
-    return [*named[0], rest, *named[1]]
+    ranked, end = ranked[np.isin(ranked, labels)], most // 2
+    first, others, last = np.split(ranked, [end, max(end, len(ranked) - end)])
+    groups = [(names[c], labels == c) for c in (*first, *last)]
+    if len(others):
+        groups.insert(end, (f"{len(others):,} other classes", np.isin(labels, others)))
+    return [_part(name, np.flatnonzero(own), before, after) for name, own in groups]
 
 
 def confusions(before: StreamRun, after: StreamRun) -> list[Confusion]:
     """All pairs of a true class and a wrong answer that occur."""
-    wrong = [_wrong_answers(run) for run in (before, after)]
+    labels = _labels(before)
+    wrong = [np.column_stack([labels, run.predictions])[labels != run.predictions] for run in (before, after)]
     pairs, number = np.unique(np.concatenate(wrong), axis=0, return_inverse=True)
-    sides = np.split(number.ravel(), [len(wrong[0])])
-    counts = [np.bincount(side, minlength=len(pairs)) for side in sides]
-    rows = np.column_stack([pairs, *counts]).tolist()
-    return [Confusion(*row) for row in rows]
-
-
-def _wrong_answers(run: StreamRun) -> NDArray[np.int64]:
-    """The true class and the answer of each wrong answer."""
-    assert run.labels is not None
-    return np.column_stack([run.labels, run.predictions])[run.labels != run.predictions]
+    counts = [np.bincount(side, minlength=len(pairs)) for side in np.split(number.ravel(), [len(wrong[0])])]
+    return [Confusion(*row) for row in np.column_stack([pairs, *counts]).tolist()]
 
 
 def _part(name: str, positions: NDArray[np.intp], before: StreamRun, after: StreamRun) -> Part:
-    assert before.labels is not None
-    labels = before.labels[positions]
+    labels = _labels(before)[positions]
     score = Difference.between([before.at(positions, labels)], [after.at(positions, labels)])
     return Part(name, len(positions), score)
+
+
+def _labels(run: StreamRun) -> Labels:
+    assert run.labels is not None
+    return run.labels

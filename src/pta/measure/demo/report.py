@@ -9,10 +9,10 @@ _RULE = (
     "class, which it updates according to the zero-shot probabilities."
 )
 _METHODS = (
-    "PTA runs with the parameters of its paper’s released program, every other method with its defaults. None are tuned "
-    "to these {things}. One stream of one small model does not rank methods: on CLIP features of Caltech101, Cars and "
-    "UCF101, PTA is ahead of TDA, SCA, OnZeta, BCA and ADAPT (docs/methods.md, Who wins where). wpta is this project’s "
-    "own rule. Its gate lets it answer as zero-shot where zero-shot gives most samples to a few classes."
+    "PTA runs with the parameters of its paper’s released program, every other method with its defaults. None are "
+    "tuned to these {things}. One stream of one small model does not rank methods: on CLIP features of Caltech101, "
+    "Cars and UCF101, PTA is ahead of TDA, SCA, OnZeta, BCA and ADAPT (docs/methods.md, Who wins where). wpta is this "
+    "project’s own rule. Its gate lets it answer as zero-shot where zero-shot gives most samples to a few classes."
 )
 
 
@@ -38,7 +38,11 @@ def render_report(result: DemoResult) -> str:
         about_methods=_METHODS.format(things=exhibit.things),
     )
     pairs = [
-        (names[c], draw(result.originals[i], f"{names[c]}, as it was", ""), draw(result.shifted[i], f"{names[c]}, shifted", ""))
+        (
+            names[c],
+            draw(result.originals[i], f"{names[c]}, as it was", ""),
+            draw(result.shifted[i], f"{names[c]}, shifted", ""),
+        )
         for c, i in sorted(firsts.items())
     ]
     return render_stream_report(report, "demo-report.html", firsts=pairs)

@@ -124,8 +124,7 @@ class DemoResult:
             ],
             "orders": {
                 "gains_points": [
-                    metrics.accuracy(_right(after)) - metrics.accuracy(_right(before))
-                    for before, after in self._orders
+                    metrics.accuracy(_right(after)) - metrics.accuracy(_right(before)) for before, after in self._orders
                 ],
                 "mean_gain_interval_points": list(self.mean_difference.interval),
             },

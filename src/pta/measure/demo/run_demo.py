@@ -171,8 +171,8 @@ def _demonstrate(
     reordered = tuple(one.run for one in evaluate(data, both, later))
     return DemoResult(
         *(shift, int(severity), int(seed), limit, originals, shifted, data, encoder.fingerprint, median(speeds)),
-        *(with_median_time(zero_shot, reordered), with_median_time(adapted, reordered)),
-        *(tuple(others), reordered, exhibit),
+        *(with_median_time(zero_shot, reordered), with_median_time(adapted, reordered), tuple(others)),
+        *(reordered, exhibit),
     )
 
 

@@ -62,7 +62,7 @@ class _Gallery(NamedTuple):
     """Answers that changed in one way, and some of their pictures, each with its position in the stream."""
 
     title: str
-    count: int
+    changes: int
     pictures: list[tuple[Markup, int]]
     unread: int
 
@@ -109,13 +109,12 @@ def spread(positions: NDArray[np.intp], count: int) -> NDArray[np.intp]:
 
 
 def _gallery(title: str, report: StreamReport, names: Sequence[str], positions: NDArray[np.intp]) -> _Gallery:
-    assert report.zero_shot.labels is not None
-    draw, found = report.picture, []
-    for at in spread(positions, _MOST_PICTURES).tolist() if draw else []:
-        drawn = draw(int(report.zero_shot.order[at]), names[report.zero_shot.labels[at]], "")
-        found.append((drawn, at))
-    pictures = [(Markup(drawn), at) for drawn, at in found if drawn is not None]
-    return _Gallery(title, len(positions), pictures, len(found) - len(pictures))
+    order, labels = report.zero_shot.order, report.zero_shot.labels
+    assert labels is not None
+    shown = spread(positions, _MOST_PICTURES).tolist()
+    drawn = [report.picture(int(order[at]), names[labels[at]], "") for at in shown] if report.picture else []
+    pictures = [(Markup(one), at) for one, at in zip(drawn, shown, strict=False) if one is not None]
+    return _Gallery(title, len(positions), pictures, unread=len(drawn) - len(pictures))
 
 
 def _right(run: StreamRun) -> Right:
