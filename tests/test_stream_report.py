@@ -11,10 +11,12 @@ from pages import FAULTS, PHONE, Balance, assert_loads_nothing, browser, needs_b
 from photos import encoded, noise, png
 from PIL import Image
 
+from pta.core.modality import CLOUDS, IMAGES, Modality
+from pta.data.sample_set import SampleFile
 from pta.measure.difference import Difference
 from pta.measure.parts import by_class, confusions
 from pta.measure.report.curve import draw_curves, ticks
-from pta.measure.report.pictures import picture, thumbnail
+from pta.measure.report.pictures import picture, pictures_of, thumbnail
 from pta.measure.report.stream_page import ReportTable, StreamReport, render_stream_report, spread
 from pta.measure.stream_run import StreamRun
 
@@ -292,6 +294,18 @@ def test_a_thumbnail_is_small_whatever_the_picture(image):
         assert Balance(html)
 
 
+def test_pictures_are_read_from_the_source_when_they_are_drawn(tmp_path):
+    paths = [tmp_path / name for name in ("a.png", "gone.png", "a.xyz", "broken.xyz")]
+    paths[0].write_bytes(encoded(noise(50, 40), format="PNG"))
+    np.savetxt(paths[2], 1e30 * np.random.default_rng(1).random((500, 3)))
+    paths[3].write_bytes(b"no points")
+    samples = [SampleFile(path, path.name) for path in paths]
+    images, clouds = pictures_of(samples, IMAGES), pictures_of(samples, CLOUDS)
+    assert [images(0, "a", "").count("data:image/jpeg"), clouds(2, "a", "").count("data:image/png")] == [1, 1]
+    assert [draw(number, "", "") for draw, number in ((images, 1), (images, 2), (clouds, 3), (clouds, 1))] == [None] * 4
+    assert pictures_of(samples, Modality("signal", frozenset())) is None
+
+
 def test_what_is_no_picture_or_costs_too_much_has_no_thumbnail(monkeypatch):
     monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("it was decoded"))
     assert thumbnail(b"no picture", "") is None
@@ -320,7 +334,8 @@ def hostile(tmp_path_factory):
     )
     path = tmp_path_factory.mktemp("hostile") / "report.html"
     path.write_text(
-        render_stream_report(replace(report, title=HOSTILE[0], kicker=HOSTILE[1], note=HOSTILE[4])), encoding="utf-8"
+        render_stream_report(replace(report, title=HOSTILE[0], kicker=HOSTILE[1], note="\udce9" + HOSTILE[4])),
+        encoding="utf-8",
     )
     return path
 

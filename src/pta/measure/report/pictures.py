@@ -1,6 +1,7 @@
 """Small pictures that stand inside a page: arrays, files of images, and clouds from one side or from all around."""
 
 from base64 import b64encode
+from collections.abc import Callable, Sequence
 from html import escape
 from io import BytesIO
 
@@ -8,10 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from pta.core.modality import CLOUDS, IMAGES, Modality
+from pta.data.sample_set import SampleReference
 from pta.door.images.preprocessing import Preprocessing
 from pta.door.images.reading import made_in_room, open_image
-from pta.door.points.cloud import Cloud
-from pta.errors import UnreadableSample
+from pta.door.points.cloud import Cloud, normalised
+from pta.door.points.reading import read_cloud
+from pta.errors import PtaError, UnreadableSample, UserMistake
+
+Picture = Callable[[int, str, str], str | None]
+"""A sample's number, what it is and a CSS class to the HTML of a picture; None if it cannot be read."""
 
 _THUMBNAIL = Preprocessing(size=96)  # the middle of a picture, as CLIP sees it; in JPEG at most 15 kB
 _SIDE = 64  # pixels of a view of a cloud
@@ -40,6 +47,28 @@ def thumbnail(content: bytes, alt: str, mark: str = "") -> str | None:
     except UnreadableSample:
         return None
     return picture(pixels.transpose(1, 2, 0), alt, mark, format="JPEG")
+
+
+def cloud_thumbnail(content: bytes, alt: str, mark: str = "") -> str | None:
+    """One view of the cloud in a file; None if it cannot be read."""
+    try:
+        cloud = read_cloud(content)
+    except UserMistake:
+        return None
+    return still_cloud(normalised(cloud.astype(np.float64)), alt, mark)
+
+
+def pictures_of(samples: Sequence[SampleReference], modality: Modality) -> Picture | None:
+    """Pictures of a source's samples by their numbers, read when they are drawn; None if nothing draws such samples."""
+    draw = {IMAGES: thumbnail, CLOUDS: cloud_thumbnail}.get(modality)
+
+    def drawn(number: int, alt: str, mark: str) -> str | None:
+        try:
+            return draw(samples[number].read(), alt, mark) if draw else None
+        except PtaError:  # a file that vanished, or a disk that fails: the report is worth more than one picture
+            return None
+
+    return drawn if draw else None
 
 
 def still_cloud(cloud: Cloud, alt: str, mark: str = "") -> str:

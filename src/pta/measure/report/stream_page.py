@@ -1,7 +1,7 @@
 """The report of a labelled stream: one HTML file that needs nothing else and says the same for the same runs."""
 
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
@@ -17,10 +17,8 @@ from pta.measure.metrics import Right, calibration_error, online_accuracy
 from pta.measure.parts import by_class, confusions, quarters
 from pta.measure.report.curve import draw_curves
 from pta.measure.report.page import render
+from pta.measure.report.pictures import Picture
 from pta.measure.stream_run import StreamRun
-
-Picture = Callable[[int, str, str], str | None]
-"""A sample's number, what it is and a CSS class to the HTML of a picture; None if it cannot be read."""
 
 _MOST_PICTURES = 12  # of each kind of change
 _MOST_PAIRS = 10  # of a true class and a wrong answer
