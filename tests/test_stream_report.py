@@ -184,8 +184,11 @@ def test_the_classes_are_recounted_by_how_many_answers_they_gained(report, said)
     assert said.tables[2] == [["method", "shuffled"], ["wpta", "+1.23"], ["tda", "−0.45"]]  # the report's own
     rows, labels = said.tables[3][1:], report.zero_shot.labels
     change = right_of(report.adapted) - right_of(report.zero_shot)
-    gained = {f"{name} ({(labels == c).sum()})": change[labels == c].sum() for c, name in enumerate(NAMES)}
-    assert [row[0] for row in rows] == sorted(gained, key=lambda name: -gained[name])
+    gained = {
+        f"{name} ({(labels == c).sum()})": (change[labels == c].sum(), change[labels == c].mean())
+        for c, name in enumerate(NAMES)
+    }
+    assert [row[0] for row in rows] == sorted(gained, key=gained.get, reverse=True)
     for row in rows:
         at = labels == NAMES.index(row[0].partition(" (")[0])
         assert_said(row[2:], recounted(report, report.adapted, at), at.sum(), 1)

@@ -47,9 +47,9 @@ def by_class(before: StreamRun, after: StreamRun, names: Sequence[str], most: in
     """
     labels = _labels(before)
     old, new = (run.predictions == labels for run in (before, after))
-    gained = np.bincount(labels, new * 1.0 - old, len(names))
-    ranked = np.argsort(-gained, kind="stable")
-    ranked, end = ranked[np.isin(ranked, labels)], most // 2
+    gained, counts = np.bincount(labels, new * 1.0 - old, len(names)), np.bincount(labels, minlength=len(names))
+    ranked = np.lexsort((-gained / counts.clip(1), -gained))  # of equal numbers, the largest share first
+    ranked, end = ranked[counts[ranked] > 0], most // 2
     first, others, last = np.split(ranked, [end, max(end, len(ranked) - end)])
     groups = [(names[c], labels == c) for c in (*first, *last)]
     if len(others):
