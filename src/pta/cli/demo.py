@@ -23,7 +23,7 @@ from pta.door.points.corrupted_sizes import CORRUPTIONS
 from pta.errors import InvalidParameter
 from pta.measure.demo import DemoResult, render_report, run_cloud_demo, run_demo
 from pta.measure.demo.run_demo import ORDERS
-from pta.measure.metrics import online_accuracy
+from pta.measure.metrics import accuracy, online_accuracy
 from pta.measure.report.curve import Curve, first_shown
 from pta.measure.texts import microseconds
 
@@ -124,9 +124,9 @@ def _table(result: DemoResult) -> Table:
     headings = right("accuracy", "gain over zero-shot", "µs per sample")
     table = Table("method", *headings, title=title, title_justify="left")
     for name, run in result.runs:
-        accuracy = 100 * float((run.predictions == run.labels).mean())
-        gain = "" if run is result.zero_shot else f"{accuracy - before:+.2f}"
-        table.add_row(name, f"{accuracy:.2f} %", gain, microseconds(result.microseconds(run)))
+        after = accuracy(run.predictions == run.labels)
+        gain = "" if run is result.zero_shot else f"{after - before:+.2f}"
+        table.add_row(name, f"{after:.2f} %", gain, microseconds(result.microseconds(run)))
     return table
 
 
