@@ -356,7 +356,7 @@ def test_a_page_of_a_thousand_hostile_classes_is_small_and_has_one_script(hostil
 @needs_browser
 @pytest.mark.parametrize(
     ("width", "media"),
-    [(1280, {}), (PHONE, {}), (1280, {"color_scheme": "dark"}), (800, {"media": "print"})],
+    [(1280, {}), (PHONE, {}), (1280, {"color_scheme": "dark"}), (800, {"media": "print", "color_scheme": "dark"})],
     ids=["desktop", "phone", "dark", "print"],
 )
 def test_a_browser_shows_the_whole_page_asks_for_nothing_and_runs_nothing_foreign(
@@ -381,7 +381,7 @@ def test_a_browser_shows_the_whole_page_asks_for_nothing_and_runs_nothing_foreig
         names = [text.partition(" ")[0] for text in view.locator(".legend > span:not(.where)").all_inner_texts()]
         assert names == ["zero-shot", "wpta", "tda"]
         ground = view.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (ground == "rgb(20, 23, 26)") == ("color_scheme" in media)
+        assert (ground == "rgb(20, 23, 26)") == (media == {"color_scheme": "dark"})
 
 
 @needs_browser
