@@ -17,16 +17,17 @@ SEEDS = (1, 2, 3)
 def rows() -> Iterator[Row]:
     """One for each shift, severity and seed."""
     for shift, severity, seed in product(SHIFTS, range(1, 6), SEEDS):
-        result = run_demo(shift, severity, seed)
+        difference = run_demo(shift, severity, seed).difference
+        before, after = difference.accuracies
         yield {
             "shift": shift,
             "severity": severity,
             "seed": seed,
-            "zero_shot": f"{result.before:.2f}",
-            "pta": f"{result.after:.2f}",
-            "gain": f"{result.gain:+.2f}",
-            "fixed": len(result.fixed),
-            "broken": len(result.broken),
+            "zero_shot": f"{before:.2f}",
+            "pta": f"{after:.2f}",
+            "gain": f"{difference.difference:+.2f}",
+            "fixed": int(difference.fixed),
+            "broken": int(difference.broken),
         }
 
 

@@ -76,7 +76,7 @@ def test_extraction_gives_the_features_of_the_demo_and_does_nothing_twice(pta, t
     assert data.labels.tolist() == demo.labels.tolist()
     torch.testing.assert_close(data.samples.features, demo.data.samples.features, atol=1e-6, rtol=0)
     torch.testing.assert_close(data.classifier.anchors, demo.data.classifier.anchors, atol=1e-6, rtol=0)
-    assert data.zero_shot_accuracy == pytest.approx(demo.before)
+    assert data.zero_shot_accuracy == pytest.approx(demo.difference.accuracies[0])
     written = out.stat().st_mtime_ns
     assert json.loads(pta(*command).stdout)["encoded"] == 0
     assert out.stat().st_mtime_ns == written

@@ -4,7 +4,6 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -23,8 +22,10 @@ from pta.door.files import write_atomically
 from pta.door.points.corrupted_sizes import CORRUPTIONS
 from pta.errors import InvalidParameter
 from pta.measure.demo import DemoResult, render_report, run_cloud_demo, run_demo
-from pta.measure.demo.report import first_shown
-from pta.measure.demo.result import Curve
+from pta.measure.demo.run_demo import ORDERS
+from pta.measure.metrics import accuracy, online_accuracy
+from pta.measure.report.curve import Curve, first_shown
+from pta.measure.texts import microseconds
 
 _SECONDS = 3.5  # for the animation; the measurement itself takes a fraction of that
 _FRAMES = 100
@@ -76,21 +77,21 @@ def demo(
     if console.is_interactive:
         _replay(console, result)
     print_table(_table(result))
-    (low, high), orders, mean = result.gain_interval, len(result.all_gains), fmean(result.all_gains)
     print_lines(
         _speed(result),
         _highlights(result),
-        f"{result.verdict} {result.caveat}".strip(),
-        f"Over {orders} orders of the stream the mean gain is {mean:+.2f} points (95 %: {low:+.2f} to {high:+.2f}).",
+        result.verdict,
+        result.over_orders,
         f"Report: {report}",
     )
 
 
 def _replay(console: Console, result: DemoResult) -> None:
     """Animate both online accuracies. They were measured before, so that pauses do not count as run time."""
+    whole = [online_accuracy(run.predictions == run.labels) for run in (result.zero_shot, result.pta)]
     with Live(console=console, auto_refresh=False) as live:
         for seen in np.linspace(1, len(result), _FRAMES).astype(int):
-            curves = [curve[:seen] for curve in result.online_accuracies]
+            curves = [curve[:seen] for curve in whole]
             live.update(_frame(curves, len(result), result.exhibit.things, console), refresh=True)
             time.sleep(_SECONDS / _FRAMES)
     console.print()
@@ -118,35 +119,27 @@ def _spark(curve: Curve, low: float, high: float) -> str:
 
 
 def _table(result: DemoResult) -> Table:
-    things = result.exhibit.things
+    things, before = result.exhibit.things, result.difference.accuracies[0]
     title = f"{len(result):,} {things}, {result.shift}, severity {result.severity}, seed {result.seed}"
     headings = right("accuracy", "gain over zero-shot", "µs per sample")
     table = Table("method", *headings, title=title, title_justify="left")
-    for name, run, accuracy in result.runs:
-        gain = "" if run is result.zero_shot else f"{accuracy - result.before:+.2f}"
-        table.add_row(name, f"{accuracy:.2f} %", gain, _microseconds(result.microseconds(run)))
+    for name, run in result.runs:
+        after = accuracy(run.predictions == run.labels)
+        gain = "" if run is result.zero_shot else f"{after - before:+.2f}"
+        table.add_row(name, f"{after:.2f} %", gain, microseconds(result.microseconds(run)))
     return table
-
-
-def _microseconds(value: float) -> str:
-    """As many digits as repeat from run to run.
-
-    >>> _microseconds(0.4567), _microseconds(12.34), _microseconds(1234.5)
-    ('0.46', '12', '1,234')
-    """
-    return f"{value:.2f}" if value < 1 else f"{value:.1f}" if value < 10 else f"{value:,.0f}"
 
 
 def _speed(result: DemoResult) -> str:
     return (
-        f"The encoder takes {_microseconds(result.encoder_microseconds)} µs per {result.exhibit.thing} before any "
-        f"method. Times are those of batches, for zero-shot and PTA the median over {len(result.all_gains)} orders."
+        f"The encoder takes {microseconds(result.encoder_microseconds)} µs per {result.exhibit.thing} before any "
+        f"method. Times are those of batches, for zero-shot and PTA the median over {ORDERS} orders."
     )
 
 
 def _highlights(result: DemoResult) -> str:
-    """The classes that gained and lost most, in one line."""
-    ranked = sorted(result.classes, key=lambda score: score.gain)
-    up = [f"{score.name} {score.gain:+.1f}" for score in reversed(ranked[-3:]) if score.gain > 0]
-    down = [f"{score.name} {score.gain:+.1f}" for score in ranked[:3] if score.gain < 0]
+    """The classes that gained and lost most right answers, in one line."""
+    gains = [(part.score.difference, part.name) for part in result.classes]
+    up = [f"{name} {gain:+.1f}" for gain, name in gains[:3] if gain > 0]
+    down = [f"{name} {gain:+.1f}" for gain, name in reversed(gains[-3:]) if gain < 0]
     return f"Classes that gained most: {', '.join(up) or 'none'}; that lost most: {', '.join(down) or 'none'}."

@@ -1,6 +1,8 @@
 """`pta eval`: methods compared on a feature file."""
 
 import dataclasses
+import shlex
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
@@ -10,6 +12,7 @@ import typer
 from rich.filesize import decimal
 from rich.table import Table
 
+from pta import __version__
 from pta.cli import options
 from pta.cli.fitting_table import print_table, right
 from pta.cli.messages import say
@@ -18,11 +21,14 @@ from pta.cli.order_options import OrderOptions
 from pta.cli.output import on_batch, plain, progress, require_folder_place, require_new, require_place, write_json
 from pta.data.features import FeatureFile
 from pta.data.views import confident_mean
+from pta.door.files import write_atomically
 from pta.door.plain_files import make_folder
 from pta.errors import InvalidParameter, InvalidSamples
+from pta.measure.difference import Difference
 from pta.measure.evaluate import MethodSummary
 from pta.measure.evaluate import evaluate as evaluate_methods
 from pta.measure.record import Evaluation, predictions_file
+from pta.measure.report.stream_page import StreamReport, render_stream_report
 from pta.methods import Adapter, load_adapter
 
 _WITHOUT_LABELS = (
@@ -79,6 +85,8 @@ def evaluate(
     for place in (json, report):
         require_place(place, replace=replace)
     datasets = [_with_confident_views(data) if views else data for data in open_features(features, device)]
+    if report is not None:
+        _require_reportable(datasets, [*choice.names, *([] if state is None else ["that of the state"])])
     starts = {data.name: _start(state, data, order, choice.names) for data in datasets}
     seeds, lengths = order.seeds, [order.length_with_all_seeds(data) for data in datasets]
     if predictions is not None:
@@ -104,9 +112,53 @@ def evaluate(
     if predictions is not None:
         for evaluation in done:
             evaluation.write_predictions(_folder(predictions, evaluation.data.name, len(datasets)))
+    if report is not None:
+        write_atomically(report, render_stream_report(_report(done, datasets[0], order, seeds[0])).encode())
     _say_remarks(done, datasets)
     if write_json(json, [evaluation.record() for evaluation in done]):
         print_table(_table(order, work, len(seeds), done), keys=2)
+
+
+def _require_reportable(datasets: Sequence[FeatureFile], names: Sequence[str]) -> None:
+    """Refuse a report that would have nothing to say."""
+    if len(datasets) > 1:
+        raise InvalidParameter("--report is about one feature file; give one --features")
+    if datasets[0].labels is None:
+        raise InvalidSamples(f"{datasets[0].name} has no labels, which --report counts by; {_WITHOUT_LABELS}")
+    if set(names) <= {"clip"}:
+        raise InvalidParameter("--report compares a method with zero-shot; name one with --method")
+
+
+def _report(done: Sequence[Evaluation], data: FeatureFile, order: OrderOptions, seed: int) -> StreamReport:
+    """The page of the first method that is not zero-shot, in the order of the first seed."""
+    runs = [one.run for one in done if one.seed == seed]
+    adapted = next(run for run in runs if run.method != "clip")
+    part = next(one.data for one in done if one.seed == seed)
+    plain_clip = next(evaluate_methods(data, {"clip": {}}, [seed], stream=order, batch=order.batch)).run
+    name, parameters = adapted.method, ", ".join(f"{key} = {value}" for key, value in adapted.parameters.items())
+    drawn = "" if order.kind == "given" else f", seed {seed}"
+    return StreamReport(
+        title=f"{name} on {data.name}",
+        kicker=f"{data.name} · {order.in_words}{drawn}",
+        headline=Difference.between([plain_clip], [adapted]).sentence(name, things="samples"),
+        note="",
+        things="samples",
+        class_names=part.classifier.class_names,
+        zero_shot=plain_clip,
+        adapted=adapted,
+        others=[(run.method, run) for run in runs if run is not adapted and run.method != "clip"],
+        adapted_name=name,
+        picture=None,
+        encoder_microseconds=None,
+        provenance={
+            "Features": f"{data.name}, sha256 {data.fingerprint}",
+            "Order": f"{order.in_words}{drawn}",
+            "Method": name,
+            "Parameters": parameters,
+            "Software": f"pta {__version__}",
+            "To reproduce": f"pta {shlex.join(sys.argv[1:])}",
+        },
+    )
 
 
 def _start(state: Path | None, data: FeatureFile, order: OrderOptions, names: Sequence[str]) -> Adapter | None:

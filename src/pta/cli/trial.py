@@ -1,6 +1,8 @@
 """`pta trial`: the verdict on a user's own labelled samples."""
 
 import shlex
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,10 +14,12 @@ from pta.cli import options
 from pta.cli.fitting_table import print_table, right
 from pta.cli.messages import warn
 from pta.cli.output import print_lines, progress, require_place, write_json
-from pta.cli.trial_source import TrialOptions, open_trial
-from pta.measure.difference import Difference, points
-from pta.measure.texts import signed, with_minus
-from pta.measure.trial.trial import RIVALS, SEEDS, LabelledStream, Result, Trial, run_trial
+from pta.cli.trial_source import TrialOptions, TrialSource, open_trial
+from pta.door.files import write_atomically
+from pta.measure.difference import points
+from pta.measure.report.stream_page import render_stream_report
+from pta.measure.trial.report import trial_report, trial_table
+from pta.measure.trial.trial import RIVALS, LabelledStream, Result, Trial, run_trial
 from pta.methods import DEFAULT_METHOD, load_adapter
 
 _SUBJECT = f"pta predict ({DEFAULT_METHOD})"
@@ -42,9 +46,25 @@ def trial(
 
         tried = run_trial(source.stream, state, on_method=move)
     sentences = _sentences(tried, source.things, given.state)
+    if report is not None:
+        write_atomically(report, _page(given, source, tried, sentences, pictures=not no_pictures).encode())
     if write_json(json, {**tried.record(), "sentences": sentences}):
         print_table(_table(tried, source.things))
-        print_lines(*sentences)
+        print_lines(*sentences, *([] if report is None else [f"Report: {report}"]))
+
+
+def _page(given: TrialOptions, source: TrialSource, tried: Trial, sentences: Sequence[str], *, pictures: bool) -> str:
+    provenance = {
+        "Source": given.source,
+        **({} if given.unlabelled is None else {"Stream": given.unlabelled}),
+        **({} if given.state is None else {"State": str(given.state)}),
+        "Model": source.model,
+        "Method": f"{DEFAULT_METHOD}, with its defaults",
+        "To reproduce": f"pta {shlex.join(sys.argv[1:])}",
+    }
+    said = (given.source, source.things, sentences)
+    report = trial_report(tried, *said, source.picture if pictures else None, source.encoder_microseconds, provenance)
+    return render_stream_report(report)
 
 
 def _warn_of_twins(stream: LabelledStream) -> None:
@@ -81,20 +101,14 @@ def _options(result: Result, state: Path | None) -> str:
 
 
 def _table(tried: Trial, things: str) -> Table:
+    (method, *orders), rows = trial_table(tried)
     count = len(tried.results[0].given.order)
     table = Table(
-        "method",
-        *right("in this order", f"shuffled, {len(SEEDS)} times", "frozen after half"),
+        method,
+        *right(*orders),
         title=f"{count:,} labelled {things}: accuracy in %, gain over zero-shot in points (95 %)",
         title_justify="left",
     )
-    for result, gains in zip(tried.results, tried.gains, strict=True):
-        is_first = result is tried.results[0]
-        table.add_row(result.name, *(_cell(found, alone=is_first) for found in gains.values()))
+    for row in rows:
+        table.add_row(*row)
     return table
-
-
-def _cell(found: Difference, *, alone: bool) -> str:
-    low, high = map(points, found.interval)
-    gain = f"  {with_minus(signed(found.difference, 2))} ({low} to {high})"
-    return f"{found.accuracies[1]:.2f}" + ("" if alone else gain)

@@ -2,7 +2,6 @@
 
 import hashlib
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -18,9 +17,10 @@ from pta.cli.options import NamedModel
 from pta.data.features import FeatureFile, is_feature_folder, load_features
 from pta.data.open import find_samples
 from pta.data.prompts import default_cache
-from pta.data.sample_set import ListedSample, SampleSet
+from pta.data.sample_set import SampleSet
 from pta.door.plain_files import make_folder
 from pta.errors import InvalidParameter, InvalidSamples
+from pta.measure.report.pictures import Picture, pictures_of
 from pta.measure.trial.labels import Matched, match_labels
 from pta.measure.trial.trial import LabelledStream, require_enough
 from pta.methods.state_file import require_saved_for
@@ -63,7 +63,7 @@ class TrialSource:
 
     stream: LabelledStream
     things: str  # what samples are called
-    samples: dict[str, ListedSample]  # by their keys; none of a feature file
+    picture: Picture | None = None  # none of a feature file
     model: str = "the one that made the features"
     encoder_microseconds: float | None = None  # per sample, decoding included; unknown if all were encoded before
 
@@ -81,7 +81,7 @@ def _open_features(given: TrialOptions) -> TrialSource:
     if data.labels is None:
         raise InvalidSamples(f"{given.source} has no labels, which a trial counts by; see pta extract")
     note = f"The order is that of the file{_sorted(data.labels)}."
-    return TrialSource(LabelledStream(data, data.labels, note), "samples", {})
+    return TrialSource(LabelledStream(data, data.labels, note), "samples")
 
 
 def _open_samples(given: TrialOptions) -> TrialSource:
@@ -101,7 +101,7 @@ def _open_samples(given: TrialOptions) -> TrialSource:
         where = "folders" if Path(given.source).is_dir() else "list"
         note = f"The order is that of the {where}{_sorted(data.labels)}. {_SHUFFLE}"
         stream = LabelledStream(data, data.labels, note)
-        return TrialSource(stream, things, _by_key(labelled.samples), model.name, microseconds)
+        return TrialSource(stream, things, _pictures(labelled, data), model.name, microseconds)
     coming = tuple(find_samples([given.unlabelled], model.modality))
     matched = match_labels(coming, labelled, given.samples.max_bytes)
     _tell(matched, things)
@@ -111,7 +111,8 @@ def _open_samples(given: TrialOptions) -> TrialSource:
     labels = np.array([label[key] for key in data.paths or ()], np.int64)
     scored = f"{(labels >= 0).sum():,} of them have labels and are counted"
     note = f"All {len(labels):,} {things} of {given.unlabelled} came in their own order; {scored}."
-    return TrialSource(LabelledStream(data, labels, note), things, _by_key(coming), model.name, microseconds)
+    stream = LabelledStream(data, labels, note)
+    return TrialSource(stream, things, _pictures(unlabelled, data), model.name, microseconds)
 
 
 def _encoded(given: TrialOptions, images: SampleSet, model: NamedModel) -> tuple[FeatureFile, float | None]:
@@ -143,5 +144,7 @@ def _sorted(labels: NDArray[np.int64]) -> str:
     return ", one class after the other" if stretches == len(np.unique(labels)) else ""
 
 
-def _by_key(samples: Sequence[ListedSample]) -> dict[str, ListedSample]:
-    return {sample.key: sample for sample in samples}
+def _pictures(images: SampleSet, data: FeatureFile) -> Picture | None:
+    """Pictures of the samples that could be encoded."""
+    by_key = {sample.key: sample for sample in images.samples}
+    return pictures_of([by_key[key] for key in data.paths or ()], images.modality)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pta.core.parameters import require_count, require_number
 from pta.measure.stream_run import StreamRun
-from pta.measure.texts import number, with_minus
+from pta.measure.texts import number, signed, with_minus
 
 Numbers = NDArray[np.float64]
 
@@ -139,6 +139,12 @@ class Difference:
         return (
             f"No difference found between {b} and {a}: {points(self.difference)} points {self.within}, {right}.{decide}"
         )
+
+    @property
+    def signed(self) -> str:
+        """The difference with its sign and its interval, for a table."""
+        low, high = map(points, self.interval)
+        return f"{with_minus(signed(self.difference, 2))} ({low} to {high})"
 
     @property
     def within(self) -> str:

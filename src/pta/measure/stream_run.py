@@ -62,9 +62,9 @@ class StreamRun:
         return None if self.correct is None else accuracy(self.correct)
 
     def at(self, positions: NDArray[np.intp], labels: Labels) -> "StreamRun":
-        """The results at some positions of the stream, with the true classes there."""
+        """The results at some positions of the stream, with the true classes there and their share of the time."""
         told = {name: getattr(self, name)[positions] for name in _BY_POSITION}
-        return replace(self, **told, labels=labels)
+        return replace(self, **told, labels=labels, seconds=self.seconds * len(positions) / len(self.order))
 
 
 def run_stream(

@@ -36,6 +36,15 @@ def with_minus(written: str) -> str:
     return written.replace("-", "−")
 
 
+def microseconds(value: float) -> str:
+    """As many digits as repeat from run to run.
+
+    >>> microseconds(0.4567), microseconds(12.34), microseconds(1234.5)
+    ('0.46', '12', '1,234')
+    """
+    return f"{value:.2f}" if value < 1 else f"{value:.1f}" if value < 10 else f"{value:,.0f}"
+
+
 def csv_text(*rows: Iterable[Any]) -> str:
     """Rows as CSV, the headings first; no text is taken for a formula.
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -18,10 +19,11 @@ from pta.data.point_shapes import corrupted, load_shapes
 from pta.data.prompts import build_classifier
 from pta.data.shifts.images import apply_shift
 from pta.door.points.corrupted_sizes import require_corruption
-from pta.measure.demo.exhibit import FASHION, Exhibit, still_cloud, turning_cloud
+from pta.measure.demo.exhibit import FASHION, Exhibit
 from pta.measure.demo.result import DemoResult
 from pta.measure.evaluate import evaluate
-from pta.measure.stream_run import on_one_thread
+from pta.measure.report.pictures import turning_cloud
+from pta.measure.stream_run import StreamRun, on_one_thread
 from pta.models import EmbeddedEncoder
 from pta.models.packaged.embedded_points import POINT_TEMPLATES, EmbeddedPointsEncoder
 
@@ -105,8 +107,7 @@ def run_cloud_demo(
         others=("point-cache", "wpta", "tda", "sca", "onzeta", "bca", "adapt"),
         batch=20,
         parameters={"h": PTA_H},
-        still=still_cloud,
-        shown=turning_cloud,
+        draw=turning_cloud,
     )
     clouds = corrupted(originals, (shift, severity), seed)
     return _demonstrate(
@@ -154,5 +155,12 @@ def _demonstrate(
     reordered = tuple(one.run for one in evaluate(data, both, later))
     return DemoResult(
         *(shift, int(severity), int(seed), limit, originals, shifted, data, encoder.fingerprint, median(speeds)),
-        *(zero_shot, adapted, tuple(others), reordered, exhibit),
+        *(with_median_time(zero_shot, reordered), with_median_time(adapted, reordered), tuple(others)),
+        *(reordered, exhibit),
     )
+
+
+def with_median_time(run: StreamRun, reordered: Sequence[StreamRun]) -> StreamRun:
+    """The run with the median of the times that its method took in all orders: one takes a few milliseconds."""
+    times = [other.seconds for other in reordered if other.method == run.method]
+    return replace(run, seconds=median([run.seconds, *times]))

@@ -6,7 +6,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from pta.measure.texts import signed, with_minus
+from pta.door.safe_text import printable
+from pta.measure.texts import microseconds, signed, with_minus
 
 
 def percent(value: float, digits: int = 2) -> str:
@@ -42,7 +43,9 @@ _TEMPLATES = Environment(
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
-_TEMPLATES.filters |= {one.__name__: one for one in (percent, points, mood, breakable, with_minus)}
+_TEMPLATES.filters |= {
+    one.__name__: one for one in (percent, points, mood, breakable, with_minus, microseconds, printable)
+}
 
 
 def render(template: str, **values: Any) -> str:

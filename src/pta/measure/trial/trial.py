@@ -130,7 +130,7 @@ class Trial:
                     "method": result.given.method,
                     "params": result.given.parameters,
                     "calibration_error": calibration_error(result.given.confidences, _right(result.given)),
-                    "microseconds_per_sample": 1e6 * result.given.seconds / len(self.stream.labels),
+                    "microseconds_per_sample": 1e6 * result.given.seconds / len(result.given.order),
                     **{order: _plain(gain) for order, gain in gains.items()},
                 }
                 for result, gains in zip(self.results, self.gains, strict=True)
