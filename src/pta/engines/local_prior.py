@@ -52,11 +52,26 @@ class LocalPrior:
     def learn(self, s: Tensor) -> Tensor:
         """ℓ of B samples in order, each at its turn, B×C, which are then counted."""
         if not processors.triton_runs_on(s.device):
+            if len(s) == 1:
+                return self._learn_one(s[0])[None]
             return torch.cat([self._learn(block) for block in torch.split(s, _ROWS)])
         from pta.engines.gpu.triton_prior import MOST_SAMPLES, learn_on_gpu
 
         parts = [learn_on_gpu(block, *vars(self).values()) for block in torch.split(s, MOST_SAMPLES)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _learn_one(self, s: Tensor) -> Tensor:
+        """The steps as they are written above."""
+        t = self.count.to(s.dtype)
+        u = torch.pow(1 - _FAST, t)
+        self.found.mul_(1 - _FORGET).add_(torch.dot(s, self.fast).sub_(u / len(s)), alpha=_WEIGHT)
+        self.by_chance.mul_(1 - _FORGET).add_(torch.dot(s, self.mean).mul_(1 - u), alpha=_WEIGHT)
+        log_prior = _log_frequency(self.fast + self.slow).mul_(_gate(self.found, self.by_chance))
+        self.fast.lerp_(s, _FAST)
+        self.slow.lerp_(s, _SLOW)
+        self.mean.lerp_(s, t.add_(_START + 1).reciprocal_())
+        self.count.add_(1)
+        return log_prior
 
     def _learn(self, s: Tensor) -> Tensor:
         n, C = s.shape
