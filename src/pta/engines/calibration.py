@@ -60,7 +60,7 @@ def _confidences(scores: Tensor) -> Tensor:
     colder = _grid(scores).reciprocal().to(scores.dtype)[:, None]
     below = (scores - scores.amax(dim=1, keepdim=True))[:, None]
     rows = max(1, _NUMBERS_AT_ONCE // (below.shape[2] * len(GRID)))
-    sums = [(part * colder).exp_().sum(dim=2) for part in below.split(rows)]
+    sums = [(part * colder).exp_().sum(dim=2) for part in torch.split(below, rows)]
     return torch.cat(sums).double().reciprocal_()
 
 
