@@ -6,13 +6,12 @@ It grows slowly at first: sample t counts max(1/200, 1/(t+1)). τ* is where D is
 A sample is answered with the D from before it. The rule and its constants are ours, chosen on development sets.
 """
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
-from pta.core.plain import is_host_readable
-
 GRID = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 11.0, 15.0)
-_ON_HOST = torch.tensor(GRID, dtype=torch.float64)
 _FEWEST = 1 / 200  # the smallest weight of a sample
 _LESS_ERROR = 0.8  # the method's errors in units of those that zero-shot expects
 _FIRST, _FIRST_COUNTS = 4.0, 20  # τ̂ before the first sample, and how many samples that counts
@@ -65,7 +64,12 @@ def _confidences(scores: Tensor) -> Tensor:
 
 
 def _grid(like: Tensor) -> Tensor:
-    """The grid in float64 where a tensor is. A recording may fill memory of a GPU, but copy nothing to it."""
-    if is_host_readable(like):
-        return _ON_HOST
-    return torch.cat([like.new_full((1,), theta, dtype=torch.float64) for theta in GRID])
+    """The grid in float64 where a tensor is, made once: a recording, which is made of a later step, cannot copy it."""
+    if type(like) is Tensor:
+        return _grid_on(like.device)
+    return torch.cat([like.new_full((1,), theta, dtype=torch.float64) for theta in GRID])  # without numbers
+
+
+@cache
+def _grid_on(device: torch.device) -> Tensor:
+    return torch.tensor(GRID, dtype=torch.float64, device=device)
