@@ -123,6 +123,7 @@ def test_segments_are_refused_with_the_reason():
             use()
 
 
-def test_a_calibrated_step_can_be_recorded():
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_calibrated_step_can_be_recorded(batch):
     stream = clip_like_stream(5, classes=6, dim=12, count=5)
-    assert is_recordable(matched("clip", stream, prior="local"), 3)
+    assert is_recordable(matched("clip", stream, prior="local"), batch)
