@@ -52,15 +52,19 @@ def with_engine(classifier: ZeroShotClassifier, engine: Engine, max_batch: int) 
     return run
 
 
-def median_seconds(runs: dict[str, Callable[[int], object]], repetitions: dict[str, int]) -> dict[str, float]:
+def median_seconds(
+    runs: dict[str, Callable[[int], object]],
+    repetitions: dict[str, int],
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float]:
     """The median duration of each run, measured in turns; a run is told the number of its turn."""
     durations: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(max(repetitions.values())):
         for name, run in runs.items():
             if turn < repetitions[name]:
-                begun = time.perf_counter()
+                begun = clock()
                 run(turn)
-                durations[name].append(time.perf_counter() - begun)
+                durations[name].append(clock() - begun)
     return {name: statistics.median(found) for name, found in durations.items()}
 
 

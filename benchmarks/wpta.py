@@ -80,14 +80,15 @@ class WithoutItself(WPTA):
         return z + self.image_weight * self.classifier.scale * cosines
 
 
-PLAIN = partial(WPTA, prior="none", gate="none")
+BARE: dict[str, Any] = {"prior": "none", "gate": "none", "calibration": "fixed"}
+PLAIN = partial(WPTA, **BARE)
 PARTS: dict[str, Callable[[ZeroShotClassifier], Adapter]] = {
     "pta": PTA,
     "wpta": PLAIN,
-    "no centring": partial(WithoutCentre, prior="none", gate="none"),
+    "no centring": partial(WithoutCentre, **BARE),
     "no whitening": partial(PLAIN, first_metric=NEVER),
     "no text": partial(PLAIN, text_weight=0.0),
-    "own sample left out": partial(WithoutItself, prior="none", gate="none"),
+    "own sample left out": partial(WithoutItself, **BARE),
     "refresh only by doubling": partial(PLAIN, refresh_every=NEVER),
     "depth 2": partial(PLAIN, depth=2),
 }
@@ -118,7 +119,7 @@ def shards(folder: Path) -> Iterator[Row]:
         found: dict[str, list[float]] = {"whole": [], "shards": []}
         for data, seed in product(files, SEEDS):
             order = torch.from_numpy(stream.order(data, seed, BATCH))
-            new = partial(WPTA, data.classifier, prior=prior, gate="none")
+            new = partial(WPTA, data.classifier, **BARE | {"prior": prior})
             whole, joined = new(), new()
             whole.step(data.samples[order])
             for part in order.chunk(parts):
@@ -141,8 +142,9 @@ def speed(turns: int) -> Iterator[Row]:
         "pta, chunk": with_engine(classifier, advance_by_chunk, 128),
         "pta, chunk, compiled": with_engine(classifier, advance_by_numba, 256),
         "wpta": PLAIN(classifier).step_unchecked,
-        "wpta with the prior": WPTA(classifier, gate="none").step_unchecked,
-        "wpta with prior and gate": WPTA(classifier).step_unchecked,
+        "wpta with the prior": PLAIN(classifier, prior="local").step_unchecked,
+        "wpta with prior and gate": WPTA(classifier, calibration="fixed").step_unchecked,
+        "wpta, the default": WPTA(classifier).step_unchecked,
         "wpta, depth 2": PLAIN(classifier, depth=2).step_unchecked,
     }
     for run in implementations.values():

@@ -1,5 +1,7 @@
 """The zero-shot classifier: what it accepts, and what makes two of them equal."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -25,6 +27,16 @@ def test_anchors_do_not_alias_the_callers_array():
 def test_a_copy_in_another_precision_has_the_same_fingerprint():
     classifier = ZeroShotClassifier(np.random.default_rng(1).standard_normal((4, 8)).astype(np.float32), list("abcd"))
     assert classifier.to(dtype=torch.float64).fingerprint == classifier.fingerprint
+
+
+def test_what_is_kept_in_float64_belongs_to_one_classifier_and_to_no_copy():
+    classifier = ZeroShotClassifier(np.random.default_rng(1).standard_normal((4, 8)).astype(np.float32), list("abcd"))
+    before = pickle.dumps(classifier)
+    assert torch.equal(classifier.exact_anchors, classifier.anchors.double())
+    assert classifier.exact_anchors is classifier.exact_anchors
+    assert pickle.dumps(classifier) == before
+    wide = classifier.to(dtype=torch.float64)
+    assert wide.exact_anchors is wide.anchors
 
 
 def test_prompts_stay_with_the_classifier_and_are_no_part_of_what_it_is():

@@ -131,6 +131,24 @@ def test_figures_move_while_a_client_sends(page, server, stream):
     assert "ccuracy" not in page.content()
 
 
+def test_a_method_that_learns_by_weights_shows_their_sums(visit, feature_file, tmp_path):
+    with Server(tmp_path, "--features-only", str(feature_file), "--method", "wpta") as server:
+        page = watching(visit(link(server)), "default")
+        send(server, "default", 30)
+        expect(page.locator("#position")).to_have_text("30")
+        heaviest = max(
+            server.ask("GET", "/streams/default")["classes"], key=lambda one: (one["weight"], one["answers"])
+        )
+        assert heaviest["touches"] is None
+        assert heaviest["weight"] > 0
+        row, cosine = page.locator("#classes tbody tr").first, f"{heaviest['cosine']:.3f}"
+        figures = [heaviest["name"], f"{heaviest['weight']:,.1f}", str(heaviest["answers"]), cosine]
+        expect(row.locator("th, td:not(.way)")).to_have_text(figures)
+        expect(page.locator("#classes thead th")).to_have_text(["class", "", "weight", "answers", "cosine"])
+        expect(page.locator("#watch")).not_to_contain_text("touch")
+        page.context.close()
+
+
 def test_a_stream_is_frozen_and_thawed_after_a_question(page, server, stream):
     page.get_by_role("button", name="Freeze…").click()
     page.get_by_role("button", name="Cancel").click()

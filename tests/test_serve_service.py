@@ -260,6 +260,16 @@ def test_a_summary_counts_what_was_answered(tmp_path):
         assert service.version("default") > version
 
 
+def test_a_summary_has_the_weights_of_a_method_that_keeps_them_and_no_touches():
+    with open_service(None, "wpta") as service:
+        ask(service, 1, count=20)
+        classes = service.summary("default")["classes"]
+    adapter = create_adapter("wpta", CLASSIFIER)
+    adapter.step(np.float32(np.float16(features(1, 20))))
+    np.testing.assert_allclose([one["weight"] for one in classes], adapter.weights, atol=1e-3)
+    assert {one["touches"] for one in classes} == {None}
+
+
 def test_answers_are_those_of_the_adapter(tmp_path):
     rows = features(5, 4)
     with open_service(tmp_path) as service:

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -67,6 +68,15 @@ class ZeroShotClassifier:
     def dim(self) -> int:
         """The length d of an anchor."""
         return self.anchors.shape[1]
+
+    @cached_property
+    def exact_anchors(self) -> Tensor:
+        """The anchors in float64, which are kept: to convert them takes longer than their product with one sample."""
+        return self.anchors.double()
+
+    def __getstate__(self) -> dict[str, object]:
+        """What copies and pickles have: all but what follows from the rest."""
+        return {name: value for name, value in vars(self).items() if name != "exact_anchors"}
 
     @property
     def fingerprint(self) -> str:

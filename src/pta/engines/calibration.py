@@ -6,6 +6,8 @@ It grows slowly at first: sample t counts max(1/200, 1/(t+1)). τ* is where D is
 A sample is answered with the D from before it. The rule and its constants are ours, chosen on development sets.
 """
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,8 @@ _FEWEST = 1 / 200  # the smallest weight of a sample
 _LESS_ERROR = 0.8  # the method's errors in units of those that zero-shot expects
 _FIRST, _FIRST_COUNTS = 4.0, 20  # τ̂ before the first sample, and how many samples that counts
 _ROWS = 1024  # weights of older samples would underflow
+_SMALLEST = 5e-324  # positive float64: what two equal gaps are taken to differ by
+_NUMBERS_AT_ONCE = 2**17  # which stay in a processor's cache
 
 
 def temperatures_in_order(gaps: Tensor, count: Tensor, scores: Tensor, confidence: Tensor) -> Tensor:
@@ -21,8 +25,14 @@ def temperatures_in_order(gaps: Tensor, count: Tensor, scores: Tensor, confidenc
 
     `scores` are the method's logits, B×C; `confidence` is max softmax(z), B.
     """
+    target = confidence.double().mul(_LESS_ERROR).add_(1 - _LESS_ERROR)
+    excess = _confidences(scores) - target[:, None]
+    if len(excess) == 1:
+        tau = temperatures(gaps[None], count)
+        gaps.lerp_(excess[0], count.double().add_(1).reciprocal_().clamp_min_(_FEWEST))
+        count.add_(1)
+        return tau
     found = []
-    excess = _confidences(scores) - (1 - _LESS_ERROR * (1 - confidence.double()))[:, None]
     for rows in torch.split(excess, _ROWS):
         t = count + torch.arange(len(rows), device=rows.device)
         rate = (1 / (t + 1).double()).clamp_min(_FEWEST)
@@ -36,20 +46,30 @@ def temperatures_in_order(gaps: Tensor, count: Tensor, scores: Tensor, confidenc
 
 
 def temperatures(gaps: Tensor, count: Tensor) -> Tensor:
-    """τ of …×13 gaps after so many samples."""
-    grid = torch.cat([gaps.new_full((1,), theta) for theta in GRID])
-    places = torch.arange(len(GRID), device=gaps.device)
-    last = torch.where(gaps > 0, places, 0).amax(dim=-1, keepdim=True).clamp_max(len(GRID) - 2)
-    above, below = gaps.gather(-1, last), gaps.gather(-1, last + 1)
-    zero = (grid[last] + (grid[last + 1] - grid[last]) * above / (above - below)).squeeze(-1)
-    zero = torch.where(gaps[..., -1] >= 0, GRID[-1], zero)
-    zero = torch.where(gaps[..., 0] <= 0, GRID[0], zero)
-    return 2 + (_FIRST_COUNTS * _FIRST + count * zero) / (_FIRST_COUNTS + count) / 2
+    """τ of …×13 gaps, none above the one before, after so many samples."""
+    grid, above = _grid(gaps), gaps[..., :-1]
+    # the part of each step of the grid that is before the zero
+    before = above.div((above - gaps[..., 1:]).clamp_min_(_SMALLEST)).clamp_(0, 1)
+    zero = (before @ grid.diff()).add_(GRID[0])
+    return zero.mul_(count).add_(_FIRST_COUNTS * _FIRST).div_(count + _FIRST_COUNTS).div_(2).add_(2)
 
 
 def _confidences(scores: Tensor) -> Tensor:
     """max softmax(score/θ) for each θ, B×13, in float64."""
-    below = scores - scores.amax(dim=1, keepdim=True)
-    scaled = torch.empty_like(below)
-    sums = [torch.mul(below, 1 / theta, out=scaled).exp_().sum(dim=1) for theta in GRID]
-    return 1 / torch.stack(sums, dim=1).double()
+    colder = _grid(scores).reciprocal().to(scores.dtype)[:, None]
+    below = (scores - scores.amax(dim=1, keepdim=True))[:, None]
+    rows = max(1, _NUMBERS_AT_ONCE // (below.shape[2] * len(GRID)))
+    sums = [(part * colder).exp_().sum(dim=2) for part in torch.split(below, rows)]
+    return torch.cat(sums).double().reciprocal_()
+
+
+def _grid(like: Tensor) -> Tensor:
+    """The grid in float64 where a tensor is, made once: a recording, which is made of a later step, cannot copy it."""
+    if type(like) is Tensor:
+        return _grid_on(like.device)
+    return torch.cat([like.new_full((1,), theta, dtype=torch.float64) for theta in GRID])  # without numbers
+
+
+@cache
+def _grid_on(device: torch.device) -> Tensor:
+    return torch.tensor(GRID, dtype=torch.float64, device=device)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
+from pta.core.plain import is_host_readable
 from pta.core.samples import Samples
 from pta.engines.gpu import processors
 
@@ -92,7 +93,8 @@ def exact_logits(classifier: ZeroShotClassifier, features: Tensor) -> Tensor:
         from pta.engines.gpu.triton_touches import exact_logits_of_one
 
         return exact_logits_of_one(classifier, features)
-    return classifier.scores(features.double() @ classifier.anchors.double().T)
+    anchors = classifier.exact_anchors if is_host_readable(classifier.anchors) else classifier.anchors.double()
+    return classifier.scores(features.double() @ anchors.T)
 
 
 def samples_at_once(classifier: ZeroShotClassifier, views: int = 1) -> int:

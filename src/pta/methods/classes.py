@@ -26,22 +26,32 @@ class ClassRow(NamedTuple):
 
 def class_table(adapter: Adapter) -> list[ClassRow]:
     """A row per class."""
-    classes, anchors = adapter.classifier.class_names, adapter.classifier.anchors.double()
-    decisive = adapter.counts_in or adapter.prototypes_in
-    moved = torch.zeros_like(anchors[:, 0], dtype=torch.bool)
+    classifier, decisive = adapter.classifier, adapter.counts_in or adapter.prototypes_in
+    moved = torch.zeros_like(classifier.anchors[:, 0], dtype=torch.bool)
     for name, piece in adapter.pieces.items():
         if name == decisive or (not decisive and piece.per_class):
             moved |= (piece.tensor != piece.fresh()).reshape(len(moved), -1).any(dim=1)
-    counts: list[float | None] = [None] * len(classes)
-    cosines = counts.copy()
-    if adapter.counts_in:
-        piece = adapter.pieces[adapter.counts_in]
-        counts = (piece.tensor - piece.fresh()).double().tolist()
-    if adapter.prototypes_in:
-        rows = normalize(adapter.state()[adapter.prototypes_in].double(), dim=1)
-        found = zip((rows * anchors).sum(dim=1).tolist(), rows.any(dim=1).tolist(), strict=True)
-        cosines = [cosine if exists else None for cosine, exists in found]
-    return list(map(ClassRow, classes, moved.tolist(), counts, cosines))
+    return list(
+        map(ClassRow, classifier.class_names, moved.tolist(), class_weights(adapter), cosines_with_text(adapter))
+    )
+
+
+def class_weights(adapter: Adapter) -> list[float | None]:
+    """How many samples each class has learned from, or the sum of their weights."""
+    if not adapter.counts_in:
+        return [None] * adapter.classifier.classes
+    piece = adapter.pieces[adapter.counts_in]
+    weights: list[float | None] = (piece.tensor - piece.fresh()).double().tolist()
+    return weights
+
+
+def cosines_with_text(adapter: Adapter) -> list[float | None]:
+    """The cosine of each class's prototype with its text anchor."""
+    if not adapter.prototypes_in:
+        return [None] * adapter.classifier.classes
+    rows = normalize(adapter.state()[adapter.prototypes_in].double(), dim=1)
+    found = zip((rows * adapter.classifier.anchors).sum(dim=1).tolist(), rows.any(dim=1).tolist(), strict=True)
+    return [cosine if exists else None for cosine, exists in found]
 
 
 def class_prototypes(adapter: Adapter) -> Tensor:

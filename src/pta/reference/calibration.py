@@ -22,10 +22,10 @@ def temperatures_loop(scores: Array, zero_shot_logits: Array) -> Array:
 
 
 def zero_of(D: dict[float, float]) -> float:
-    """Where D is zero, between the last θ at which it is positive and the next."""
+    """Where D is zero first, between the last θ at which it is positive and the next."""
     if D[1] <= 0:
         return 1.0
-    if D[15] >= 0:
+    if D[15] > 0:
         return 15.0
     last = max(i for i, theta in enumerate(GRID) if D[theta] > 0)
     low, high = GRID[last], GRID[last + 1]

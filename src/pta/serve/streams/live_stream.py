@@ -8,9 +8,8 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-import torch
 
-from pta.methods import Adapter
+from pta.methods.classes import class_weights, cosines_with_text
 from pta.serve.journal.rows import OperationRow
 from pta.serve.streams.answering import Answered, StreamState
 from pta.serve.streams.history import History
@@ -140,17 +139,20 @@ def brief_summary(stream: LiveStream) -> dict[str, Any]:
 
 
 def full_summary(stream: LiveStream, read_only: str | None) -> dict[str, Any]:
-    """Everything about a stream; counts of answers are since the service started, touches those in force."""
+    """Everything about a stream; counts of answers are since the service started, touches and weights those in force.
+
+    Of a class a method has touches, or the sum of the weights of what the class has learned from, or neither.
+    """
     brief = brief_summary(stream)
     with stream.lock:
         counts = stream.statistics.summary()
         answers = list(stream.statistics.answers)
         touches = stream.state.touches.tolist()
         adapter = stream.state.adapter
-        cosines = _cosines(adapter)
-        has_touches = rule_of(adapter) is not None
-    names = adapter.classifier.class_names
-    rows = zip(names, touches, answers, cosines, strict=True)
+        weights, cosines = class_weights(adapter), cosines_with_text(adapter)
+    if rule_of(adapter) is None:
+        touches = [None] * len(touches)
+    rows = zip(adapter.classifier.class_names, touches, weights, answers, cosines, strict=True)
     sources, oldest = {}, (brief["sequence"], brief["time"])
     if (past := stream.past) is not None:
         sources = past.journal.sources(past.number)
@@ -160,10 +162,7 @@ def full_summary(stream: LiveStream, read_only: str | None) -> dict[str, Any]:
         **brief,
         **counts,
         "read_only": stream.failed or read_only,
-        "classes": [
-            {"name": name, "touches": count if has_touches else None, "answers": answered, "cosine": cosine}
-            for name, count, answered, cosine in rows
-        ],
+        "classes": [dict(zip(("name", "touches", "weight", "answers", "cosine"), row, strict=True)) for row in rows],
         "sources": [{"source": source, "samples": samples} for source, samples in largest],
         "timeline": _timeline(stream),
         "oldest": dict(zip(("sequence", "time"), oldest, strict=True)),
@@ -190,12 +189,3 @@ def _timeline(stream: LiveStream) -> list[dict[str, Any]]:
         kind: dict[str, Any] = {"kind": "snapshot", "argument": {}, "samples": None, "in_force": agrees}
         rows.append({"sequence": one.sequence, "time": one.time, **kind})
     return sorted(rows, key=lambda row: row["sequence"])[-_MOST_ROWS:]
-
-
-def _cosines(adapter: Adapter) -> list[float | None]:
-    """Of each class's prototype and its text, for a method that keeps anchored prototypes."""
-    prototypes = getattr(adapter, "anchored", None)
-    anchors = adapter.classifier.anchors
-    if prototypes is None or prototypes.shape != anchors.shape:
-        return [None] * len(anchors)
-    return torch.cosine_similarity(prototypes.to(anchors.dtype), anchors, dim=1).tolist()

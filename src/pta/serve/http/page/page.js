@@ -18,6 +18,7 @@ let chosen = null; // sequence number to rewind to; null is now
 
 const known = (value) => value !== null && value !== undefined;
 const count = (value) => (known(value) ? value.toLocaleString("en") : "–");
+const weight = (value) => (known(value) ? value.toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 }) : "–");
 const decimal = (value, digits) => (known(value) ? value.toFixed(digits) : "–");
 const share = (value) => (known(value) ? `${(100 * value).toFixed(1)}\u00a0%` : "–");
 const milliseconds = (value) => (known(value) ? `${value.toFixed(value < 10 ? 1 : 0)}\u00a0ms` : "–");
@@ -197,21 +198,25 @@ function renderEntropy() {
 
 function renderClasses() {
   const wanted = $("search").value.trim().toLowerCase();
+  const weighted = known(summary.classes[0].weight);
+  const [kind, written] = weighted ? ["weight", weight] : ["touches", count];
+  document.querySelectorAll(".learned").forEach((one) => (one.textContent = kind));
+  if (weighted) show("learned-says", "The sum of the weights of the samples in force that a class has learned from");
   const found = summary.classes.filter((one) => one.name.toLowerCase().includes(wanted));
-  const shown = found.sort((a, b) => b.touches - a.touches || b.answers - a.answers).slice(0, SHOWN);
-  const most = summary.classes.reduce((high, one) => Math.max(high, one.touches, one.answers), 0);
+  const shown = found.sort((a, b) => b[kind] - a[kind] || b.answers - a.answers).slice(0, SHOWN);
+  const most = summary.classes.reduce((high, one) => Math.max(high, one[kind], one.answers), 0);
   rows($("classes"), shown, (one) => one.name, most, (row, { name }) => {
     cell(row, "th", name).scope = "row";
-    const [touches, answers] = bars(row, "touches", "answers");
+    const [learned, answers] = bars(row, "touches", "answers");
     const figures = [0, 1, 2].map(() => cell(row, "td"));
     return (one, largest) => {
-      fill(touches, one.touches, largest);
+      fill(learned, one[kind], largest);
       fill(answers, one.answers, largest);
-      [count(one.touches), count(one.answers), decimal(one.cosine, 3)].forEach((text, i) => (figures[i].textContent = text));
+      [written(one[kind]), count(one.answers), decimal(one.cosine, 3)].forEach((text, i) => (figures[i].textContent = text));
     };
   });
   const rest = found.length - shown.length;
-  show("more-classes", wanted && !found.length ? "No class has this in its name." : rest ? `${count(rest)} more with fewer touches. Search for a name to see others.` : "");
+  show("more-classes", wanted && !found.length ? "No class has this in its name." : rest ? `${count(rest)} more with ${weighted ? "less weight" : "fewer touches"}. Search for a name to see others.` : "");
 }
 
 function renderSources() {
