@@ -1,7 +1,7 @@
 """Frozen states: how many samples per class were learned, and a warning where they are too few to stop learning.
 
-While a method learns, a sample is scored by prototypes that contain it. A frozen state lacks this part of the gain: after
-a few samples per class many methods are then below zero-shot (`benchmarks/results/frozen.csv`).
+While a method learns, a sample is scored by prototypes that contain it. A frozen state lacks this part of the gain, and
+after a few samples per class many methods are then below zero-shot (`benchmarks/results/frozen.csv`).
 """
 
 import warnings
@@ -42,9 +42,9 @@ def frozen_warning(adapter: Adapter, counts: Sequence[float] | None = None) -> s
         return None
     average = "mean" if counts is None and not adapter.counts_in else "median"
     return (
-        f"{adapter.name} has learned from {number:.1f} samples per class, the {average} of the {classes:,} classes that "
-        f"have learned; with fewer than {ENOUGH}, its answers without learning are often worse than zero-shot's: learn "
-        "more samples first, use wpta, or compare both on your samples with pta trial"
+        f"{adapter.name} has learned from {number:.1f} samples per class, the {average} of the {classes:,} that have "
+        f"learned; with fewer than {ENOUGH}, its answers without learning are often worse than zero-shot's: learn more "
+        "samples first, use wpta, or compare both on your samples with pta trial"
     )
 
 
