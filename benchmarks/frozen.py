@@ -2,12 +2,12 @@
 
     python benchmarks/frozen.py FILE …         writes benchmarks/results/frozen.csv
 
-Every method that features alone suffice for and that answers one sample at a time, at its defaults. Of a shuffled
-stream the method learns the first samples: PER_CLASS per class of the list on average, as far as the first half goes,
+Every method that learns, that features alone suffice for, and that answers one sample at a time, at its defaults. Of a
+shuffled stream it learns the first samples: PER_CLASS per class of the list on average, as far as the first half goes,
 and the whole half. Then it answers the second half, always the same samples, in two ways: `frozen` without learning,
-`going_on` while it learns them. A row holds means over SEEDS of these accuracies and zero-shot's in percent, and of
-`own`, the samples per class by which the package decides whether to warn (`pta.methods.frozen`). On files of more than
-LARGE samples only the first seed is measured.
+`going_on` while it learns them. A row holds means over SEEDS: these accuracies and zero-shot's in percent, what both
+gain over zero-shot in points, and `own`, the samples per class by which the package decides whether to warn
+(`pta.methods.frozen`). On files of more than LARGE samples only the first seed is measured.
 
 Methods that are refused for lack of memory, or are too slow for the classes, are left out as in unbalanced.py.
 """
@@ -35,6 +35,7 @@ from pta.methods import adapter_class
 from pta.methods.frozen import learned_per_class
 
 PER_CLASS = (1, 2, 4, 8, 16, 32)
+COLUMNS = ("frozen", "going_on", "zero_shot", "frozen_gain", "going_on_gain", "own")
 
 
 class Job(NamedTuple):
@@ -52,7 +53,7 @@ def lengths_of(data: FeatureFile) -> dict[str, int]:
 
 
 def found_in(data: FeatureFile, method: str, seed: int) -> Iterator[tuple[float, ...]]:
-    """What a row has means of, for each length in turn."""
+    """What `COLUMNS` name, for each length in turn."""
     order, lengths = iid(len(data.samples), seed), lengths_of(data)
     features, labels = data.samples.features[torch.from_numpy(order)], np.asarray(data.labels)[order]
     second = slice(lengths["half"], None)
@@ -66,7 +67,9 @@ def found_in(data: FeatureFile, method: str, seed: int) -> Iterator[tuple[float,
     for length in lengths.values():
         for part in features[adapter.position : length].split(BATCH):
             adapter.step(part)
-        yield right(adapter.predict), right(adapter.clone().step), zero_shot, learned_per_class(adapter)[0]
+        frozen, going_on = right(adapter.predict), right(adapter.clone().step)
+        gains = frozen - zero_shot, going_on - zero_shot
+        yield frozen, going_on, zero_shot, *gains, learned_per_class(adapter)[0]
 
 
 def rows_of(job: Job) -> list[Row]:
@@ -82,7 +85,7 @@ def rows_of(job: Job) -> list[Row]:
             "learned": length,
             "answered": (len(data.samples) + 1) // 2,
             "seeds": len(job.seeds),
-            **dict(zip(("frozen", "going_on", "zero_shot", "own"), of_length, strict=True)),
+            **dict(zip(COLUMNS, of_length, strict=True)),
             "hardware": hardware(),
         }
         for (title, length), of_length in zip(lengths_of(data).items(), means, strict=True)
@@ -102,7 +105,7 @@ def main() -> None:
         Job(path, method, SEEDS[: 1 if len(opened(path).samples) > LARGE else given.seeds])
         for path in given.files
         for method in methods_of(opened(path), Stream())
-        if adapter_class(method).scope == "sample" and (given.method is None or method in given.method)
+        if adapter_class(method).scope == "sample" and method != "clip" and method in (given.method or [method])
     ]
     write(given.out, measured(rows_of, jobs, given.jobs))
 

@@ -1,7 +1,7 @@
 """Frozen states: how many samples per class were learned, and a warning where they are too few to stop learning.
 
-While a method learns, a sample is scored by prototypes that contain it. A frozen state lacks this part of the gain, and
-after a few samples per class many methods are then below zero-shot (`benchmarks/results/frozen.csv`).
+A method that learns scores a sample by prototypes that contain it. A frozen state does not contain the samples to come,
+and after a few samples per class many methods answer these worse than zero-shot (`benchmarks/results/frozen.csv`).
 """
 
 import warnings
@@ -30,7 +30,7 @@ def learned_per_class(adapter: Adapter, counts: Sequence[float] | None = None) -
     if counts is None and adapter.counts_in:
         counts = [row.samples or 0.0 for row in rows]
     if counts is None:
-        return adapter.position / max(1, len(rows)), len(rows)
+        return (adapter.position / len(rows) if rows else 0.0), len(rows)
     learned = [count for count in counts if count > 0]
     return median(learned or [0]), len(learned)
 
@@ -43,8 +43,8 @@ def frozen_warning(adapter: Adapter, counts: Sequence[float] | None = None) -> s
     average = "mean" if counts is None and not adapter.counts_in else "median"
     return (
         f"{adapter.name} has learned from {number:.1f} samples per class, the {average} of the {classes:,} that have "
-        f"learned; with fewer than {ENOUGH}, its answers without learning are often worse than zero-shot's: learn more "
-        "samples first, use wpta, or compare both on your samples with pta trial"
+        f"learned; with fewer than {ENOUGH}, it often answers samples that it has not learned worse than zero-shot: "
+        "learn more samples first, use wpta, or compare both on your samples with pta trial"
     )
 
 
