@@ -71,7 +71,9 @@ def test_few_samples_per_class_are_warned_about_and_many_are_not(method):
     assert frozen_warning(learned(method, 0)) is None
     assert frozen_warning(learned(method, ENOUGH)) is None
     said = frozen_warning(learned(method, 3))
-    assert said.startswith(f"{method} has learned from 3.0 samples per class, the mean of the 6 that have learned; ")
+    assert said.startswith(
+        f"{method} has learned from 3.0 samples per class (the mean of the 6 classes that have learned); "
+    )
 
 
 @pytest.mark.parametrize("method", sorted({*ON_FEATURES} - {*LOSING}))
@@ -82,15 +84,15 @@ def test_a_method_that_does_not_lose_is_never_warned_about(method):
 def test_classes_that_have_not_learned_do_not_count():
     adapter = create_adapter("pta", CLASSIFIER)
     adapter.step(IMAGES[:2].repeat(4, 1))
-    assert learned_per_class(adapter) == (4.0, 2)
-    assert learned_per_class(adapter, [0, 5, 0, 1, 9, 0]) == (5.0, 3)
+    assert learned_per_class(adapter) == (4.0, "the mean of the 2 classes that have learned")
+    assert learned_per_class(adapter, [0, 5, 0, 1, 9, 0]) == (5, "the median of the 3 classes that have learned")
 
 
 def test_a_method_that_keeps_counts_has_their_median():
     adapter = create_adapter("wpta", CLASSIFIER, prior="none")
     adapter.step(torch.cat([IMAGES[:1].repeat(20, 1), IMAGES[1:3], IMAGES[1:3]]))
-    number, classes = learned_per_class(adapter)
-    assert classes == 3
+    number, meaning = learned_per_class(adapter)
+    assert meaning == "the median of the 3 classes that have learned"
     assert number == pytest.approx(2, abs=0.1)
 
 
@@ -135,7 +137,7 @@ def test_freeze_and_export_warn_of_a_small_state_and_learning_does_not(pta, tmp_
         pta("state", "export", "state.safetensors", "--out", "prototypes.npz"),
     ]
     assert [run.returncode for run in runs] == [0, 0, 0]
-    said = [re.findall(r"^pta: warning: .* samples per class, .*$", run.stderr, re.MULTILINE) for run in runs]
+    said = [re.findall(r"^pta: warning: .* samples per class .*$", run.stderr, re.MULTILINE) for run in runs]
     assert list(map(len, said)) == [0, count, count]
     assert said[1] == said[2]
 
@@ -145,14 +147,16 @@ def test_freezing_a_stream_warns_by_its_touches(tmp_path):
         for number in (0, 0, 0, 0, 0, 1, 2):
             ask(service, IMAGES[number : number + 1].numpy())
         said = service.operate("default", "freeze")["warning"]
-        assert said.startswith("pta has learned from 1.0 samples per class, the median of the 3 that have learned; ")
+        assert said.startswith(
+            "pta has learned from 1.0 samples per class (the median of the 3 classes that have learned); "
+        )
         content = service.export("default")
         ask(service, IMAGES.repeat(ENOUGH, 1).numpy(), learn="try")
         service.operate("default", "thaw")
         ask(service, IMAGES.repeat(ENOUGH, 1).numpy())
         assert "warning" not in service.operate("default", "freeze")
         service.operate("default", "import", content=content)
-        assert "samples per class, the mean of the 3" in service.operate("default", "freeze")["warning"]
+        assert "samples per class (the mean of the 3 " in service.operate("default", "freeze")["warning"]
 
 
 def test_the_command_that_freezes_a_stream_passes_the_warning_on(pta, pets, tmp_path):

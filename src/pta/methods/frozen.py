@@ -20,31 +20,29 @@ class FewSamples(UserWarning):
     """A state answers without learning, although it has learned from few samples per class."""
 
 
-def learned_per_class(adapter: Adapter, counts: Sequence[float] | None = None) -> tuple[float, int]:
-    """From how many samples a class has learned, and how many classes have.
+def learned_per_class(adapter: Adapter, counts: Sequence[float] | None = None) -> tuple[float, str]:
+    """From how many samples a class has learned, and in words what this number is of which classes.
 
     It is the median of the given counts, or of those that the method keeps. A method that keeps none has the mean: all
     samples divided by the classes that have learned.
     """
     rows = [row for row in class_table(adapter) if row.learned]
-    if counts is None and adapter.counts_in:
-        counts = [row.samples or 0.0 for row in rows]
-    if counts is None:
-        return (adapter.position / len(rows) if rows else 0.0), len(rows)
-    learned = [count for count in counts if count > 0]
-    return median(learned or [0]), len(learned)
+    if counts is None and not adapter.counts_in:
+        mean = adapter.position / len(rows) if rows else 0.0
+        return mean, f"the mean of the {len(rows):,} classes that have learned"
+    learned = [count for count in counts or [row.samples or 0.0 for row in rows] if count > 0]
+    return median(learned or [0.0]), f"the median of the {len(learned):,} classes that have learned"
 
 
 def frozen_warning(adapter: Adapter, counts: Sequence[float] | None = None) -> str | None:
     """What to tell a user who freezes the state of a method that loses by it, if that has learned too little."""
-    number, classes = learned_per_class(adapter, counts) if adapter.loses_frozen else (0.0, 0)
-    if not classes or number >= ENOUGH:
+    number, meaning = learned_per_class(adapter, counts) if adapter.loses_frozen else (0.0, "")
+    if not 0 < number < ENOUGH:
         return None
-    average = "mean" if counts is None and not adapter.counts_in else "median"
     return (
-        f"{adapter.name} has learned from {number:.1f} samples per class, the {average} of the {classes:,} that have "
-        f"learned; with fewer than {ENOUGH}, it often answers samples that it has not learned worse than zero-shot: "
-        "learn more samples first, use wpta, or compare both on your samples with pta trial"
+        f"{adapter.name} has learned from {number:.1f} samples per class ({meaning}); with fewer than {ENOUGH}, it "
+        "often answers samples that it has not learned worse than zero-shot: learn more samples first, use wpta, or "
+        "compare both on your samples with pta trial"
     )
 
 
