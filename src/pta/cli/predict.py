@@ -13,6 +13,7 @@ from pta.cli.predict_options import PredictOptions, Start, find_start
 from pta.data.open import open_places
 from pta.errors import InvalidParameter
 from pta.methods import DEFAULT_METHOD
+from pta.methods.frozen import warn_if_frozen_early
 from pta.models import Encoder, find_device
 from pta.run.classifier import Classifier
 from pta.run.predict import Tally, predict_stream
@@ -53,6 +54,8 @@ def predict(given: PredictOptions) -> None:
         if (state := given.state.loaded) is not None:
             classifier.load(state)
             detail(f"{state}: {classifier.adapter.name} has learned from {classifier.adapter.position:,} samples")
+            if given.state.freeze:
+                warn_if_frozen_early(classifier.adapter)
             reading = classifier.reading(reading)
         decoding = open_decoding(encoder, reading)
         if state is not None and reading.decode == "auto":

@@ -28,6 +28,7 @@ from pta.methods.classes import (
     class_table,
     require_new_class,
 )
+from pta.methods.frozen import warn_if_frozen_early
 from pta.methods.merging import load_part, merge
 from pta.methods.state_file import load_state, read_stream
 
@@ -147,6 +148,7 @@ def export(
     with sole_writer(out):
         require_place(out, replace=replace)
         adapter = load_adapter(file)
+        warn_if_frozen_early(adapter)
         classifier = adapter.classifier
         tensors = {"prototypes": class_prototypes(adapter), "text_features": classifier.anchors}
         if out.suffix == ".npz":

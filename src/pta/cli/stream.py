@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pta.cli.messages import say
+from pta.cli.messages import say, warn
 from pta.cli.output import plain, print_lines, require_place, tables, write_json
 from pta.cli.quantities import parse_moment
 from pta.door.files import read_sample, write_atomically
@@ -101,6 +101,8 @@ def _add_command(operation: StreamOperation) -> None:
                 counted = client.operate(name, operation.name, dry_run=True, **argument)
                 _confirm(operation.name, name, counted["samples"])
             done = client.operate(name, operation.name, **argument)
+        if "warning" in done:
+            warn(f"warning: {done['warning']}")
         if write_json(json, done):
             say(f"{done['operation']} {done['stream']}: {done['samples']:,} samples concerned")
 

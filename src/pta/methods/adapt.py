@@ -68,6 +68,7 @@ class BankMethod(Adapter):
     """A method with class Gaussians from a bank of confident samples, whose scores it joins with zero-shot's."""
 
     may_fail = False
+    loses_frozen = True
     prototypes_in = "means"
     max_batch = 1024
     slots: int

@@ -51,6 +51,9 @@ class Declaration:
     # The pieces of state that hold a prototype per class, C×d, and how much each class has learned from, C.
     prototypes_in: ClassVar[str] = ""
     counts_in: ClassVar[str] = ""
+    # Whether its answers fall below zero-shot's if it stops learning after a few samples per class; measured, see
+    # benchmarks/results/frozen.csv. False where that was not measured.
+    loses_frozen: ClassVar[bool] = False
     # Why no class can be added to its state; empty if the state per class does not depend on the number of classes.
     fixed_classes: ClassVar[str] = "it does not declare that its state per class is independent of the other classes"
     wants_preview: bool = False  # it needs the whole stream before the first step (`preview`)

@@ -77,6 +77,7 @@ class DPE(GradientMethod):
 
     name = "dpe"
     may_fail = False
+    loses_frozen = True
     prototypes_in = "prototypes"
     fixed_classes = ""
     alpha: float = number(6.0, 0.0, _MOST, "α, weight of the visual prototypes")

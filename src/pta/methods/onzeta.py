@@ -55,6 +55,7 @@ class OnZeta(Adapter):
 
     name = "onzeta"
     may_fail = False
+    loses_frozen = True
     prototypes_in = "proxies"
     fixed_classes = ""
     max_batch = 1024

@@ -89,6 +89,7 @@ class PTA(Adapter):
 
     name = "pta"
     may_fail = False
+    loses_frozen = True
     prototypes_in = "anchored"
     fixed_classes = ""
     max_batch: int | None = _MAX_BATCH

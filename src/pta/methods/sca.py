@@ -63,6 +63,7 @@ class SCA(Adapter):
 
     name = "sca"
     may_fail = False
+    loses_frozen = True
     fixed_classes = ""
     max_batch = 256  # the products within a batch grow with its square
     gamma: float = number(1e4, 1e-6, 1e12, "γ, the ridge (uncertain: from a port)")

@@ -60,6 +60,7 @@ class TDA(Adapter):
 
     name = "tda"
     may_fail = False
+    loses_frozen = True
     fixed_classes = "the size of its negative cache depends on the number of classes"
     positive_alpha: float = number(2.0, 0.0, MOST, "α₊, weight of the positive cache")
     positive_beta: float = number(5.0, 0.0, MOST, "β₊, how fast affinity to the positive cache falls with distance")

@@ -5,12 +5,14 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.plain import plain_tensor
 from pta.core.samples import Samples
 from pta.errors import InvalidParameter, MissingPackage, how_to_install
 from pta.methods import DEFAULT_METHOD, create_adapter
+from pta.methods.frozen import warn_if_frozen_early
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -97,17 +99,17 @@ class PTAClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The label of each row."""
-        best = self._logits(X).argmax(axis=1)
-        return self.classes_[best]
+        best = self._logits(X).argmax(dim=1)
+        return self.classes_[best.numpy()]
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The probability of each class, N×C (see `Adapter.probabilities`)."""
-        rows = self._rows(X)
-        return self.adapter_.probabilities_unchecked(self.adapter_.predict(rows)).numpy()
+        logits = self._logits(X)
+        return self.adapter_.probabilities_unchecked(logits).numpy()
 
     def decision_function(self, X: Any) -> NDArray[Any]:
         """The logits, N×C; of two classes the second's minus the first's, N."""
-        logits = self._logits(X)
+        logits = self._logits(X).numpy()
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     def __sklearn_tags__(self) -> Any:
@@ -115,9 +117,10 @@ class PTAClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.target_tags.required = self.anchors is None
         return tags
 
-    def _logits(self, X: Any) -> NDArray[Any]:
+    def _logits(self, X: Any) -> Tensor:
         rows = self._rows(X)
-        return self.adapter_.predict(rows).numpy()
+        warn_if_frozen_early(self.adapter_, stacklevel=3)
+        return self.adapter_.predict(rows)
 
     def _rows(self, X: Any) -> Samples:
         check_is_fitted(self)

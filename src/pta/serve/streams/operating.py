@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pta.errors import MachineFailure, UserMistake, nearest
+from pta.methods.frozen import frozen_warning
 from pta.serve.journal.rows import JournalLike, OperationRow
 from pta.serve.open_files import require_free_files
 from pta.serve.requests import Refused
@@ -18,7 +19,7 @@ from pta.serve.streams.history import History
 from pta.serve.streams.live_stream import LiveStream
 from pta.serve.streams.past import Past, imported_adapter
 from pta.serve.streams.pipeline import Pipeline
-from pta.serve.streams.served_model import ServedModel
+from pta.serve.streams.served_model import ServedModel, rule_of
 from pta.serve.streams.stream_set import Saving, StreamSet
 
 _NOT_WRITTEN_YET = 2**62  # the sequence number of an operation that is being prepared
@@ -61,7 +62,12 @@ class Operating:
         return getattr(self, f"_{self._kind}")(**argument)
 
     def _freeze(self) -> Done:
-        return self._write({})
+        stream = self._stream
+        with stream.lock:
+            state, imported = stream.state, any(row.kind == "import" for row in stream.history.in_force)
+            exact = rule_of(state.adapter) is not None and not imported  # touches are counted from an import on
+            warning = frozen_warning(state.adapter, state.touches.tolist() if exact else None)
+        return self._write({}) | ({"warning": warning} if warning else {})
 
     def _thaw(self) -> Done:
         return self._write({})

@@ -339,7 +339,7 @@ async function change(operation, body = {}) {
   try {
     const counted = await ask(route(`/${operation}?dry_run=true`), body);
     const object = operation === "unlearn" ? `${body.source} in ${name}` : name;
-    if (!(await agreed(`${verb} ${object}?`, consequence, `${samples(counted.samples)} concerned.`, verb))) return;
+    if (!(await agreed(`${verb} ${object}?`, `${consequence} ${counted.warning ?? ""}`, `${samples(counted.samples)} concerned.`, verb))) return;
     const done = await ask(`streams/${encodeURIComponent(name)}/${operation}`, body);
     chosen = null;
     notice(`${verb}: done, ${samples(done.samples)} concerned.`);
