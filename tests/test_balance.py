@@ -103,11 +103,13 @@ def test_any_stream_in_any_batches_gets_the_gate_of_the_loop(data):
     np.testing.assert_allclose(logits.numpy(), expected, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("parameters", [{}, {"prior": "none"}, {"depth": 2}, {"refresh_every": 20}])
+@pytest.mark.parametrize(
+    "parameters", [{}, {"calibration": "fixed"}, {"prior": "none"}, {"depth": 2}, {"refresh_every": 20}]
+)
 def test_wpta_with_the_gate_equals_its_loop_on_a_stream_that_closes_it(parameters):
     stream = clip_like_stream(count=300, classes=6, dim=16, seed=3)
     features = mostly_one_class(stream)
-    adapter = GATED(stream.classifier, **parameters)
+    adapter = WPTA(stream.classifier, **parameters)
     found = in_parts(adapter, features, [slice(0, 1), slice(1, 150), slice(150, 300)]).numpy()
     expected = wpta_loop(stream.anchors.numpy(), features.numpy(), scale=stream.scale, **parameters)
     np.testing.assert_allclose(found, expected, atol=1e-7, rtol=0)

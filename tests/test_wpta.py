@@ -19,7 +19,7 @@ from pta import WPTA, Samples, ZeroShotClassifier
 from pta.engines.whitened.within_class import inverse_by_products
 from pta.errors import StateMismatch
 from pta.reference import wpta as reference
-from pta.reference.balance import balance_gate_loop
+from pta.reference.balance import balance_gate_loop, gated
 from pta.reference.calibration import temperatures_loop
 from pta.reference.local_prior import local_prior_loop
 from pta.reference.wpta import wpta_loop
@@ -35,7 +35,7 @@ LEARNED = ("total", "gram", "sums", "weights")
 
 def loop(stream, features, prior="none", **parameters):
     wide = (one.double().numpy() for one in (stream.anchors, features))
-    return torch.from_numpy(wpta_loop(*wide, scale=stream.scale, prior=prior, **parameters))
+    return torch.from_numpy(wpta_loop(*wide, scale=stream.scale, prior=prior, calibration="fixed", **parameters))
 
 
 def stepped(adapter, features, parts):
@@ -49,8 +49,10 @@ def loop_with_defaults(stream, features):
     """The rule with prior and gate, divided by temperatures, which are those of zero-shot where the gate is closed."""
     given = {"anchors": stream.anchors.numpy(), "features": features.numpy(), "scale": stream.scale}
     z = stream.scale * given["features"] @ given["anchors"].T  # without the prior
-    gates, tau = balance_gate_loop(z), temperatures_loop(wpta_loop(**given, gate="none"), z)
-    return wpta_loop(**given) / (gates * tau + (1 - gates) * 1.4)[:, None]
+    scores = wpta_loop(**given, gate="none", calibration="fixed")
+    gates, tau = balance_gate_loop(z), temperatures_loop(scores, z)
+    answers = gated(scores, z + reference.local_prior_loop(z), gates, 1 / 1.4)
+    return answers / (gates * tau + (1 - gates) * 1.4)[:, None]
 
 
 @pytest.mark.parametrize("stream", [LONG, UNEQUAL, SORTED], ids=["shuffled", "one class", "sorted"])
