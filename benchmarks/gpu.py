@@ -238,9 +238,10 @@ def whitened(name: str, encoder: Encoder, pool: Tensor) -> Iterator[Row]:
     settings: dict[str, tuple[str, dict[str, object]]] = {
         "clip": ("clip", {}),
         "pta": ("pta", {}),
-        "wpta": ("wpta", {"prior": "none", "gate": "none"}),
-        "wpta with the prior": ("wpta", {"gate": "none"}),
-        "wpta with prior and gate": ("wpta", {}),
+        "wpta": ("wpta", {"prior": "none", "gate": "none", "calibration": "fixed"}),
+        "wpta with the prior": ("wpta", {"gate": "none", "calibration": "fixed"}),
+        "wpta with prior and gate": ("wpta", {"calibration": "fixed"}),
+        "wpta with prior, gate and calibration": ("wpta", {}),
     }
 
     def make(method: str, parameters: dict[str, object], batch: int) -> Run:

@@ -80,7 +80,7 @@ class WithoutItself(WPTA):
         return z + self.image_weight * self.classifier.scale * cosines
 
 
-PLAIN = partial(WPTA, prior="none", gate="none")
+PLAIN = partial(WPTA, prior="none", gate="none", calibration="fixed")
 PARTS: dict[str, Callable[[ZeroShotClassifier], Adapter]] = {
     "pta": PTA,
     "wpta": PLAIN,
@@ -141,8 +141,9 @@ def speed(turns: int) -> Iterator[Row]:
         "pta, chunk": with_engine(classifier, advance_by_chunk, 128),
         "pta, chunk, compiled": with_engine(classifier, advance_by_numba, 256),
         "wpta": PLAIN(classifier).step_unchecked,
-        "wpta with the prior": WPTA(classifier, gate="none").step_unchecked,
-        "wpta with prior and gate": WPTA(classifier).step_unchecked,
+        "wpta with the prior": WPTA(classifier, gate="none", calibration="fixed").step_unchecked,
+        "wpta with prior and gate": WPTA(classifier, calibration="fixed").step_unchecked,
+        "wpta with prior, gate and calibration": WPTA(classifier).step_unchecked,
         "wpta, depth 2": PLAIN(classifier, depth=2).step_unchecked,
     }
     for run in implementations.values():

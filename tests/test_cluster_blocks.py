@@ -260,7 +260,11 @@ def test_sums_in_blocks_are_the_stream_wherever_refreshes_fall(stream, size):
     [
         ("tda", {}, "tda has no summary"),
         ("combined", {}, "combined has no summary"),
-        ("wpta", {}, "wpta with prior=local, calibration=matched .* choose prior=none, calibration=fixed, or give --by"),
+        (
+            "wpta",
+            {},
+            "wpta with prior=local, calibration=matched .* choose prior=none, calibration=fixed, or give --by",
+        ),
         ("wpta", {"prior": "none", "calibration": "fixed", "depth": 2}, "choose depth=1"),
         ("pta", {"calibration": "matched"}, "choose calibration=fixed"),
         ("pta", {"prior": "local"}, "choose prior=none"),

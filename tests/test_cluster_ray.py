@@ -316,7 +316,10 @@ def test_a_state_of_pta_goes_on_as_pta_on_a_cluster(predict_here):
 
 
 def test_streams_by_key_have_the_usual_default(predict_here, tmp_path):
-    for out, given in (("default", []), ("named", ["--method", "wpta", "--prior", "local", "--calibration", "matched"])):
+    for out, given in (
+        ("default", []),
+        ("named", ["--method", "wpta", "--prior", "local", "--calibration", "matched"]),
+    ):
         done = predict_here("--by", "folder", "--out", out, *given)
         assert done.returncode == 0, done.stderr
         assert RUNS_WITH not in done.stderr

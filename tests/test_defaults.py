@@ -135,7 +135,7 @@ def test_a_new_folder_has_the_default(tmp_path):
         assert same_bits(state_of(default), state_of(named))
 
 
-@WITH_BEFORE
+@pytest.mark.parametrize(("method", "parameters"), [*BEFORE.values(), ("onzeta", {"length": 100})], ids=str)
 @pytest.mark.parametrize("is_named", [False, True], ids=["unnamed", "named"])
 def test_a_data_folder_goes_on_with_its_method_and_parameters(tmp_path, method, parameters, is_named):
     with Service.open(ServedModel(CLASSIFIER, method, parameters), tmp_path / "unbroken") as unbroken:

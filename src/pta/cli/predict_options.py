@@ -93,7 +93,8 @@ class RowOptions:
 
     top: Annotated[int, typer.Option(min=1, help="How many classes to list for each sample.")] = 1
     raw_probability: Annotated[
-        bool, typer.Option("--raw-probability", help="Write the softmax of the raw logits, not calibrated.")
+        bool,
+        typer.Option("--raw-probability", help="Write the softmax of the raw logits; wpta: with --calibration fixed."),
     ] = False
     reject_below: Annotated[
         float | None,
