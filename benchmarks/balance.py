@@ -142,7 +142,7 @@ def rows_of(job: Job) -> list[Row]:
         stream = played(job.path, job.title, job.classes, seed)
         counted = stream.labels[len(stream.labels) // 2 :] if job.frozen else stream.labels
         ask = partial(answered, stream, frozen=job.frozen)
-        own = judged(ask(method, parameters), counted)
+        own = judged(ask(method, parameters | {"calibration": "fixed"}), counted)
         matched = judged(ask(method, parameters | {"calibration": "matched"}), counted)[-1]
         base = judged(ask("clip", {}), counted)
         found.append((*own, matched, *base))

@@ -38,7 +38,7 @@ def contenders(data: FeatureFile) -> Iterator[tuple[str, str, dict[str, str]]]:
     yield "pta, paper", "pta", {"variant": "paper"}
     for method in list_adapters():
         if needs_of_samples(method, {}) <= data.samples.provides:
-            yield method, method, {}
+            yield method, method, {"calibration": "fixed"}
 
 
 def shown(prefix: str, confidences: NDArray[np.float32], right: NDArray[np.bool_]) -> dict[str, float]:

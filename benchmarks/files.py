@@ -156,7 +156,7 @@ Seen = Callable[[int], None]  # is told how many samples are done
 
 def run_predict(model: RandomClip, files: list[SampleFile], reading: Reading, place: Path, seen: Seen) -> str:
     """What `pta predict --state S --out rows.jsonl` does."""
-    classifier = Classifier(model, [f"class {n}" for n in range(CLASSES)], templates=["{}"], cache=None)
+    classifier = Classifier(model, [f"class {n}" for n in range(CLASSES)], templates=["{}"], method="pta", cache=None)
     file = RowFile(place / "rows.jsonl", 1)
     rows, decoding = RowThread(file), open_decoding(model, reading)
     progress = Progress()
@@ -295,7 +295,7 @@ def latency(model: RandomClip, folder: Path) -> Iterator[Row]:
             command = [sys.executable, __file__, "--first-row", decode]
             done = subprocess.run(command, capture_output=True, text=True)  # it ends while the model is compiled
             first = float(done.stdout.split()[-1]) if done.stdout else float("nan")
-            classifier = Classifier(model, names, templates=["{}"], cache=None, decode=decode)
+            classifier = Classifier(model, names, templates=["{}"], method="pta", cache=None, decode=decode)
             for state in ("plain", "compiled"):
                 times = []
                 for content in islice(cycle(contents), 400):

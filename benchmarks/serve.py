@@ -56,7 +56,7 @@ class Benchmark:
         texts, names = classifier.anchors.numpy(), np.array(classifier.class_names)
         np.savez(file, image_features=sent[:1], text_features=texts, classnames=names)
         self.classifier = load_features(file).classifier
-        self.serve_features = ("--features-only", str(file))
+        self.serve_features = ("--features-only", str(file), "--method", "pta")
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class Benchmark:
         ratios, loads = [], []
         with (
             Server(self.folder / "clip", *model, "--method", "clip", "--no-journal") as clip,
-            Server(self.folder / "pta", *model) as pta,
+            Server(self.folder / "pta", *model, "--method", "pta") as pta,
         ):
             for server in (clip, pta):
                 server.load(requests, PICTURE_CLIENTS, self.seconds)

@@ -223,6 +223,7 @@ CASES = {
             "least_spread": [1e-4, 1.0],
             "depth": [1, 2],
             "prior": ["local", "none"],
+            "calibration": ["matched", "fixed"],
         },
         no_difference=("prior",),  # on a shuffled stream
     ),

@@ -64,11 +64,11 @@ def state_of(service: Service, stream: str = "default") -> dict[str, torch.Tenso
         return live.state.adapter.snapshot().tensors
 
 
-def replayed(journal: Journal, stream: int = 1) -> dict[str, torch.Tensor]:
-    """The state after all groups of a journal, learned on one thread as the service does."""
-    adapter = create_adapter("pta", CLASSIFIER)
+def replayed(journal: Journal, method: str = "pta") -> dict[str, torch.Tensor]:
+    """The state after all groups of the first stream, learned on one thread as the service does."""
+    adapter = create_adapter(method, CLASSIFIER)
     with one_thread("replay") as alone:
-        for group in journal.groups(stream):
+        for group in journal.groups(1):
             alone.submit(adapter.step, samples_from(group.features)).result()
     return adapter.state()
 

@@ -26,7 +26,7 @@ from pta.reference.tda import tda_loop
 from pta.reference.wpta import wpta_loop
 from pta.run.gpu.recordable import is_recordable
 
-GATED = partial(WPTA, gate="balance")
+GATED = partial(WPTA, gate="balance", calibration="fixed")
 ONLINE = [name for name in pta.list_adapters() if adapter_class(name).scope == "sample"]
 
 
@@ -103,11 +103,13 @@ def test_any_stream_in_any_batches_gets_the_gate_of_the_loop(data):
     np.testing.assert_allclose(logits.numpy(), expected, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("parameters", [{}, {"prior": "none"}, {"depth": 2}, {"refresh_every": 20}])
+@pytest.mark.parametrize(
+    "parameters", [{}, {"calibration": "fixed"}, {"prior": "none"}, {"depth": 2}, {"refresh_every": 20}]
+)
 def test_wpta_with_the_gate_equals_its_loop_on_a_stream_that_closes_it(parameters):
     stream = clip_like_stream(count=300, classes=6, dim=16, seed=3)
     features = mostly_one_class(stream)
-    adapter = GATED(stream.classifier, **parameters)
+    adapter = WPTA(stream.classifier, **parameters)
     found = in_parts(adapter, features, [slice(0, 1), slice(1, 150), slice(150, 300)]).numpy()
     expected = wpta_loop(stream.anchors.numpy(), features.numpy(), scale=stream.scale, **parameters)
     np.testing.assert_allclose(found, expected, atol=1e-7, rtol=0)
@@ -220,7 +222,7 @@ def test_a_state_that_was_saved_without_a_gate_goes_on_without_one(tmp_path):
 def test_a_state_with_the_gate_goes_on_where_it_was(tmp_path):
     stream = clip_like_stream(count=300, classes=6, dim=16, seed=6)
     features, path = mostly_one_class(stream), tmp_path / "state.safetensors"
-    adapter = GATED(stream.classifier)
+    adapter = WPTA(stream.classifier)
     adapter.step(features[:150])
     adapter.save(path)
     loaded = pta.load_adapter(path)

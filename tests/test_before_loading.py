@@ -42,7 +42,7 @@ def place(tmp_path_factory):
     (folder / "few.json").write_text(json.dumps({"coat": ["It is warm."]}))
     (folder / "rows.csv").write_text("path,label,probability,zero_shot_label,zero_shot_probability,entropy\n")
     (folder / "token").write_text("short")
-    pta.Classifier("embedded", ["coat", "bag"], cache=None).save(folder / "old.safetensors")
+    pta.Classifier("embedded", ["coat", "bag"], method="pta", cache=None).save(folder / "old.safetensors")
     rng = np.random.default_rng(1)
     features = {"image_features": rng.normal(size=(4, 8)), "text_features": np.eye(2, 8), "labels": [0, 1] * 2}
     np.savez(folder / "labelled.npz", **features, classnames=["coat", "bag"])
@@ -92,9 +92,9 @@ REPRODUCE = "reproduce table1 --data ."
             for line in (PREDICT, SERVE, CLUSTER)
             for option, answer in {
                 "--method ptaa": "did you mean 'pta'",
-                "--set pta.hh=3": "pta has no parameter 'hh'",
-                "--set pta.h=-3": "h must be",
-                "--set tda.shots=3": "the method is pta",
+                "--set wpta.hh=3": "wpta has no parameter 'hh'",
+                "--set wpta.ridge=-3": "ridge must be",
+                "--set tda.shots=3": "the method is wpta; give --method tda",
                 "--prior globl": "did you mean 'local'",
                 "--calibration online": "calibration='online' is not a choice",
             }.items()
@@ -137,7 +137,7 @@ REPRODUCE = "reproduce table1 --data ."
         # states
         (f"{PREDICT} --state rows.csv", "cannot be read as a state file"),
         (f"{PREDICT} --state none/new.safetensors", "the folder none does not exist"),
-        (f"{PREDICT} --state old.safetensors --method tda", "was learned by pta, not by tda"),
+        (f"{PREDICT} --state old.safetensors --method wpta", "was learned by pta, not by wpta"),
         (f"{PREDICT} --state old.safetensors --set pta.h=3", "has parameters of its own"),
         (f"{PREDICT} --state old.safetensors --classes other.txt", "other classes: "),
         (f"{PREDICT} --state new.safetensors --freeze", "needs a state, but there is no such file"),

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,7 @@ OF_ONE_PROCESS = {torch.float32: 5e-4, torch.float64: TOLERANCES[torch.float64]}
 OF_CLIP = 2e-4  # the same in float32, on features of CLIP
 EPSILON = 1e-6
 SLOW = st.floats(0.0, 0.95)
+SUMMED = partial(WPTA, prior="none", calibration="fixed")  # what it learns is sums, and all that it keeps
 NO_TOUCH = 1.0
 
 
@@ -223,7 +225,7 @@ def test_a_block_that_is_repaired_again_and_again_ends_within_half_of_epsilon_of
     assert same(back.end.values(), end.values())
 
 
-@pytest.mark.parametrize("make", [PTA, lambda classifier: WPTA(classifier, prior="none", refresh_every=64)])
+@pytest.mark.parametrize("make", [PTA, partial(SUMMED, refresh_every=64)])
 def test_a_stream_goes_on_from_a_state_and_skips_what_could_not_be_read(make, stream):
     adapter, failed = make(stream.classifier), [3, 200, 201, 599, *range(300, 330)]
     adapter.step(stream.features[:300])
@@ -241,7 +243,7 @@ def test_a_stream_goes_on_from_a_state_and_skips_what_could_not_be_read(make, st
 
 @pytest.mark.parametrize("size", [1, 63, 64, 100, 900])
 def test_sums_in_blocks_are_the_stream_wherever_refreshes_fall(stream, size):
-    adapter = WPTA(stream.classifier, prior="none", refresh_every=64)
+    adapter = SUMMED(stream.classifier, refresh_every=64)
     stepped = adapter.clone()
     logits = stepped.step(stream.features[:300])
     run = run_blocks(adapter, cut(range(300), stream.features[:300], size))
@@ -258,8 +260,12 @@ def test_sums_in_blocks_are_the_stream_wherever_refreshes_fall(stream, size):
     [
         ("tda", {}, "tda has no summary"),
         ("combined", {}, "combined has no summary"),
-        ("wpta", {}, "choose prior=none, or give --by"),
-        ("wpta", {"prior": "none", "depth": 2}, "choose depth=1"),
+        (
+            "wpta",
+            {},
+            "wpta with prior=local, calibration=matched .* choose prior=none, calibration=fixed, or give --by",
+        ),
+        ("wpta", {"prior": "none", "calibration": "fixed", "depth": 2}, "choose depth=1"),
         ("pta", {"calibration": "matched"}, "choose calibration=fixed"),
         ("pta", {"prior": "local"}, "choose prior=none"),
         ("pta", {"state_dtype": "float16"}, "choose state_dtype=float32"),
@@ -304,7 +310,7 @@ def test_features_without_a_direction_are_refused_in_a_block(stream):
         Block.of(0, 900, range(900), stream.features[1:])
 
 
-@pytest.mark.parametrize("make", [PTA, lambda classifier: WPTA(classifier, prior="none", refresh_every=64)])
+@pytest.mark.parametrize("make", [PTA, partial(SUMMED, refresh_every=64)])
 def test_a_summary_comes_back_from_its_bytes(make, stream):
     adapter, block = make(stream.classifier), cut(range(900), stream.features)[0]
     summary = summarise_block(adapter, block)
@@ -345,8 +351,8 @@ def test_summaries_of_something_else_are_refused(adapter, stream):
         scan(PTA(stream.classifier, h=5.0), start_of(adapter), [summary])
     with pytest.raises(StateMismatch, match="another block"):
         replay_block(adapter, other, summary, adapter.state())
-    sums = WPTA(stream.classifier, prior="none")
-    different = summarise_block(WPTA(stream.classifier, prior="none", ridge=0.5), block)
+    sums = SUMMED(stream.classifier)
+    different = summarise_block(SUMMED(stream.classifier, ridge=0.5), block)
     with pytest.raises(StateMismatch, match="other parameters"):
         scan(sums, start_of(sums), [different])
 

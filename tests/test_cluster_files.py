@@ -30,6 +30,7 @@ from pta.run.classifier import Classifier
 
 COUNT = 70  # four blocks and a part
 OWN_LABELS = [CLASSES[label] for label in FASHION.labels[:COUNT]]
+SUMMED = {"prior": "none", "calibration": "fixed"}  # of wpta, whose state is then sums alone
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +116,7 @@ def test_a_rule_that_needs_repair_gives_the_labels_of_one_stream(features, tmp_p
 
 @pytest.mark.parametrize("method", ["pta", "wpta"])
 def test_what_was_learned_before_a_block_survives_its_file(features, method):
-    parameters = {"prior": "none"} if method == "wpta" else {}
+    parameters = SUMMED if method == "wpta" else {}
     adapter = create_adapter(method, FeatureFolder.find(str(features)).classifier(), **parameters)
     summaries = [summarise_block(adapter, block) for block in blocks_of(features)]
     for before in scan(adapter, start_of(adapter), summaries):
@@ -123,9 +124,9 @@ def test_what_was_learned_before_a_block_survives_its_file(features, method):
 
 
 def test_wpta_gives_the_labels_of_one_stream(features, tmp_path):
-    predict(features, tmp_path / "out", method="wpta", parameters={"prior": "none"})
+    predict(features, tmp_path / "out", method="wpta", parameters=SUMMED)
     rows, classifier = whole_stream(features)
-    logits = create_adapter("wpta", classifier, prior="none").step(rows)
+    logits = create_adapter("wpta", classifier, **SUMMED).step(rows)
     assert rows_of(tmp_path / "out")["label"].to_pylist() == [CLASSES[label] for label in logits.argmax(dim=1)]
 
 

@@ -1,5 +1,6 @@
 """Blocks on a real Ray of this machine: the same files for any number of workers, whoever is killed."""
 
+import csv
 import os
 import random
 import signal
@@ -13,11 +14,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
-pytest.importorskip("pyarrow")
+pa = pytest.importorskip("pyarrow")
 if find_spec("ray") is None:  # which is not imported here: it reads the environment that `connected` sets
     pytest.skip("Ray is not installed", allow_module_level=True)
 
+import pyarrow.parquet as pq
 from cluster_runs import BLOCK, CLASSES, contents, extract, extraction_of, predict, write_pictures
 from effort import repeated
 from processes import wait_until
@@ -28,6 +31,7 @@ from pta.cluster.ray.prediction import predict_streams
 from pta.cluster.ray.ray_pool import RayPool, connected
 from pta.cluster.ray.storage import Folder
 from pta.errors import InvalidParameter, MachineFailure, UnreadableSample
+from pta.methods import load_adapter
 
 COUNT = 90
 BLOCKS = 6
@@ -242,6 +246,86 @@ def test_options_without_a_meaning_on_a_cluster_are_refused(pta, pictures, given
     assert given[0] in done.stderr
 
 
+WITH_MODEL = ("--classes", ",".join(CLASSES), "--model", "embedded", "--batch", "8")
+RUNS_WITH = "so that blocks give exactly what one stream would"
+
+
+def rows_in(folder):
+    return pa.concat_tables([pq.read_table(path) for path in sorted(folder.glob("0*.parquet"))])
+
+
+@pytest.fixture
+def predict_here(pta, pictures, monkeypatch):
+    """`pta predict --cluster local`, done by this process."""
+
+    def predict_here(*given):
+        with in_this_ray(monkeypatch, ThisProcess()):
+            return pta("predict", pictures, *WITH_MODEL, "--cluster", "local", "--block", BLOCK, *given)
+
+    return predict_here
+
+
+def test_the_default_on_a_cluster_is_the_stream_without_prior_and_with_fixed_calibration(predict_here, pta, tmp_path):
+    done = predict_here("--out", "default")
+    assert done.returncode == 0, done.stderr
+    assert f"pta: wpta runs with prior=none, calibration=fixed, {RUNS_WITH}\n" in done.stderr
+    assert done.stderr.count(RUNS_WITH) == 1
+    named = ("--method", "wpta", "--prior", "none", "--calibration", "fixed")
+    again = predict_here("--out", "named", *named)
+    assert RUNS_WITH not in again.stderr
+    assert contents(tmp_path / "default", "parquet") == contents(tmp_path / "named", "parquet")
+    own = (write_pictures(tmp_path / "pictures", COUNT), *WITH_MODEL, *named)
+    alone = pta("predict", *own, "--state", "alone", "--out", "alone.csv")
+    assert alone.returncode == 0, alone.stderr
+    with (tmp_path / "alone.csv").open() as file:
+        expected = list(csv.DictReader(file))
+    table = rows_in(tmp_path / "default")
+    assert table["label"].to_pylist() == [row["label"] for row in expected]
+    assert table["probability"].to_pylist() == pytest.approx([float(row["probability"]) for row in expected], abs=1e-4)
+    one, other = (load_adapter(tmp_path / name) for name in ("default/state.safetensors", "alone"))
+    assert one.parameters == other.parameters
+    assert one.parameters["gate"] == "balance"
+    for name in ("total", "gram", "sums", "weights", "gate_total"):
+        torch.testing.assert_close(one.state()[name], other.state()[name])
+
+
+def test_stages_that_are_given_stay_and_are_refused_with_all_reasons(predict_here):
+    gateless = predict_here("--out", "gateless", "--gate", "none", "--state", "a.safetensors")
+    assert gateless.returncode == 0, gateless.stderr
+    assert load_adapter("a.safetensors").parameters["gate"] == "none"
+    for given, complaint in (
+        (["--prior", "local"], "wpta with prior=local depends on every sample before"),
+        (["--set", "wpta.calibration=matched"], "choose calibration=fixed, or give --by"),
+        (["--method", "wpta"], "choose prior=none, calibration=fixed, or give --by"),
+    ):
+        refused = predict_here("--out", "refused", *given)
+        assert refused.returncode == 2
+        assert complaint in refused.stderr
+        assert RUNS_WITH not in refused.stderr
+    goes_on = predict_here("--out", "later", "--state", "a.safetensors")
+    assert goes_on.returncode == 0, goes_on.stderr
+    assert RUNS_WITH not in goes_on.stderr
+
+
+def test_a_state_of_pta_goes_on_as_pta_on_a_cluster(predict_here):
+    assert predict_here("--out", "first", "--method", "pta", "--state", "a.safetensors").returncode == 0
+    done = predict_here("--out", "second", "--state", "a.safetensors")
+    assert done.returncode == 0, done.stderr
+    assert RUNS_WITH not in done.stderr
+    assert (load_adapter("a.safetensors").name, load_adapter("a.safetensors").position) == ("pta", 2 * COUNT)
+
+
+def test_streams_by_key_have_the_usual_default(predict_here, tmp_path):
+    for out, given in (
+        ("default", []),
+        ("named", ["--method", "wpta", "--prior", "local", "--calibration", "matched"]),
+    ):
+        done = predict_here("--by", "folder", "--out", out, *given)
+        assert done.returncode == 0, done.stderr
+        assert RUNS_WITH not in done.stderr
+    assert rows_in(tmp_path / "default").equals(rows_in(tmp_path / "named"))
+
+
 @pytest.mark.extensive
 def test_the_commands_go_from_pictures_over_features_to_labels(pta, pictures, two, monkeypatch, tmp_path):
     names = ",".join(CLASSES)
@@ -252,9 +336,9 @@ def test_the_commands_go_from_pictures_over_features_to_labels(pta, pictures, tw
         done = pta("predict", "features", *common, "--out", "labels", "--state", "a.safetensors")
         assert done.returncode == 0, done.stderr
         again = pta("predict", "features", *common, "--out", "labels", "--state", "a.safetensors")
-        other = pta("predict", "features", *common, "--out", "others", "--state", "a.safetensors", "--method", "wpta")
+        other = pta("predict", "features", *common, "--out", "others", "--state", "a.safetensors", "--method", "pta")
     assert other.returncode == 2
-    assert "learned by pta, not by wpta" in other.stderr
+    assert "learned by wpta, not by pta" in other.stderr
     assert not (tmp_path / "others").exists()
     assert f"{COUNT} images, {COUNT} encoded now" in made.stdout
     assert again.stdout == done.stdout

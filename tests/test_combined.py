@@ -144,14 +144,14 @@ def test_only_another_method_that_answers_sample_by_sample_can_be_stood_on(base)
         Combined(stream.classifier, base=base)
 
 
-def test_the_other_method_has_its_own_default_prior():
+def test_the_other_method_has_its_own_defaults_but_for_calibration():
     stream, _ = stream_with_views(1)
     alone, combined = (
         create_adapter(name, stream.classifier, **given)
-        for name, given in (("wpta", {}), ("combined", {"base": "wpta"}))
+        for name, given in (("wpta", {"calibration": "fixed"}), ("combined", {"base": "wpta"}))
     )
     assert combined.other.parameters == alone.parameters
-    assert combined.parameters["prior"] == "local"
+    assert (combined.parameters["prior"], combined.parameters["calibration"]) == ("local", "fixed")
     for base in ("tda", "clip", "mta"):
         assert create_adapter("combined", stream.classifier, base=base).parameters["prior"] == "none"
     without = create_adapter("combined", stream.classifier, base="wpta", prior="none")

@@ -51,7 +51,7 @@ def test_one_picture_through_predict_is_checked_once(pta, counted, tmp_path):
     pixels = np.random.default_rng(1).integers(0, 255, (40, 40), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "picture.jpg")
     out = tmp_path / "rows.csv"
-    asked = "--classes", "bag,coat,sandal", "--model", "embedded", "--out", out
+    asked = "--classes", "bag,coat,sandal", "--model", "embedded", "--method", "pta", "--out", out
     assert pta("predict", tmp_path / "picture.jpg", *asked).returncode == 0
     assert len(out.read_text().splitlines()) == 2
     assert counted.pop("Reading") == 1

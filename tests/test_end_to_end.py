@@ -9,7 +9,7 @@ from hf_models import write_hf_clip
 from openai_checkpoints import random_state, write_openai_archive
 from photos import write_classes, write_photos
 
-from pta import PTA
+from pta import PTA, WPTA
 from pta.data.features import load_features
 
 MODELS = {
@@ -42,7 +42,7 @@ def test_extract_eval_and_predict_agree(pta, kind, tmp_path):
     assert [row["path"] for row in rows] == [str(path.relative_to(tmp_path)) for path, _ in labelled]
     names = data.classifier.class_names
     assert [row["zero_shot_label"] for row in rows] == [names[number] for number in data.zero_shot_predictions]
-    in_order = PTA(data.classifier).step(data.samples).argmax(dim=1)
+    in_order = WPTA(data.classifier).step(data.samples).argmax(dim=1)
     assert [row["label"] for row in rows] == [names[number] for number in in_order]
 
     zero_shot, adapted = json.loads((tmp_path / "eval.json").read_text())

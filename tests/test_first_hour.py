@@ -39,7 +39,7 @@ def test_the_page_leads_from_pictures_to_an_answer(pta, capsys):
     assert {row["predicted_class"] for row in rows} <= set(FASHION.class_names)
     assert "labelled, A clip, B pta:" in said["compare"]
     exec(compile(LOAD_STATE, "first-hour.md", "exec"), {})
-    assert capsys.readouterr().out.startswith("pta 400 ")
+    assert capsys.readouterr().out.startswith("wpta 400 ")
 
 
 @pytest.mark.extensive

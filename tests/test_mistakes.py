@@ -44,7 +44,7 @@ def place(tmp_path_factory):
     (folder / "heic.jpg").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
     (folder / "token").write_text("0123456789abcdef")
     np.savez(folder / "theirs.npz", X=np.eye(3), y=np.arange(3))
-    pta.Classifier("embedded", ["coat", "bag", "shirt"], cache=None).save(folder / "old.safetensors")
+    pta.Classifier("embedded", ["coat", "bag", "shirt"], method="pta", cache=None).save(folder / "old.safetensors")
     return folder
 
 

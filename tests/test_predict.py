@@ -265,7 +265,8 @@ def test_rows_that_cannot_be_printed_end_the_work_with_one_line_and_a_saved_stat
 def test_rows_that_do_not_fit_on_the_disk_are_kept_in_the_state_and_written_by_the_next_run(run, start, tmp_path):
     def stream(name):
         rows = tmp_path / f"{name}.jsonl"
-        return ["photos", "--batch", 8, "--top", 10, "--state", tmp_path / name, "--out", rows, "--append"]
+        small = ("--method", "pta", "--state", tmp_path / name)  # a state of wpta is larger than all rows
+        return ["photos", "--batch", 8, "--top", 10, *small, "--out", rows, "--append"]
 
     run(*stream("whole"))
     earlier = (tmp_path / "whole.jsonl").read_bytes()
@@ -434,8 +435,8 @@ def test_one_process_writes_a_state_and_one_a_file_of_rows(run, refused, tmp_pat
         (["photos", "--dtype", "float8"], "float8"),
         (["photos", "--on-error", "ignore"], "ignore"),
         (["photos", "--model", "hf:"], "no model is called 'hf:'"),
-        (["photos", "--set", "tda.positive_beta=3"], "the method is pta"),
-        (["photos", "--set", "pta.hh=3"], "pta has no parameter 'hh'"),
+        (["photos", "--set", "tda.positive_beta=3"], "the method is wpta; give --method tda"),
+        (["photos", "--set", "wpta.hh=3"], "wpta has no parameter 'hh'"),
         (["photos", "--method", "transclip"], "needs the whole dataset at once"),
         (["photos", "--method", "mta", "--views", "4"], "views"),
         (["photos", "--method", "mta", "--fast-decode"], "full picture"),
@@ -482,7 +483,7 @@ def test_parameters_can_be_set_once_and_the_length_of_a_folder_is_known(run, ref
     run("photos/bag", "--method", "onzeta", "--state", "onzeta.safetensors")
     length = len(list((place / "photos" / "bag").iterdir()))
     assert about(place / "onzeta.safetensors")["parameters"]["length"] == length
-    run("photos/bag", "--state", "h.safetensors", "--set", "pta.h=50")
+    run("photos/bag", "--state", "h.safetensors", "--method", "pta", "--set", "pta.h=50")
     assert about(place / "h.safetensors")["parameters"]["h"] == 50
     for given in (("--set", "pta.h=3"), ("--prior", "local"), ("--gate", "balance"), ("--calibration", "matched")):
         told = refused("photos/bag", *given, "--state", "h.safetensors")

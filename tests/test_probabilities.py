@@ -139,7 +139,7 @@ def slow_log_mean(*both):
 def test_a_user_gets_the_calibrated_probability_and_the_raw_one_on_request():
     for raw, factor in ((False, 0.5), (True, 1.0)):
         classifier, piped = (
-            Classifier("embedded", FASHION.class_names, cache=None, raw_probability=raw) for _ in range(2)
+            Classifier("embedded", FASHION.class_names, method="pta", cache=None, raw_probability=raw) for _ in range(2)
         )
         frames = FASHION.images[:30]
         features = classifier.encoder.encode(classifier.encoder.preprocess(frames))

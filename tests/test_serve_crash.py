@@ -19,6 +19,7 @@ from effort import repeated
 from serving import CLASSIFIER, features, open_service, replayed, same_bits, state_of
 
 from pta.errors import PtaError
+from pta.methods import DEFAULT_METHOD
 from pta.serve.client import Client
 
 CRASHES = int(os.environ.get("PTA_CRASHES", repeated(5)))
@@ -72,8 +73,8 @@ def start(commands, tmp_path):
     np.savez(tmp_path / "features.npz", image_features=features(0, 2), **named)
     options = ["--features-only", "features.npz", "--data", "data", "--port", 0]
 
-    def start():
-        commands.start("serve", *options, folder=tmp_path, first=FREQUENT_SNAPSHOTS)
+    def start(method):
+        commands.start("serve", *options, "--method", method, folder=tmp_path, first=FREQUENT_SNAPSHOTS)
         threading.Thread(target=commands.stderr.read, daemon=True).start()  # a line per request
         address = commands.stdout.readline().split()[0].rstrip("/")
         return address, (tmp_path / "data" / "token").read_text().strip()
@@ -81,12 +82,12 @@ def start(commands, tmp_path):
     return start
 
 
-def kill_under_load(start, commands):
+def kill_under_load(start, method, commands):
     """The clients, after the service was killed so often and ended once by itself."""
     random_numbers = random.Random(0)
     with Load() as load:
         for kills in range(CRASHES + 1):
-            load.server = start()
+            load.server = start(method)
             enough = len(load.acknowledged) + random_numbers.randrange(5, 60)
             while len(load.acknowledged) < enough:
                 assert commands.is_running(0.001)
@@ -97,9 +98,10 @@ def kill_under_load(start, commands):
     return load
 
 
-def test_what_was_acknowledged_is_there_once_in_order_and_learned(start, commands, tmp_path):
-    load = kill_under_load(start, commands)
-    with open_service(tmp_path / "data") as service:
+@pytest.mark.parametrize("method", [DEFAULT_METHOD, pytest.param("pta", marks=pytest.mark.extensive)])
+def test_what_was_acknowledged_is_there_once_in_order_and_learned(start, commands, tmp_path, method):
+    load = kill_under_load(start, method, commands)
+    with open_service(tmp_path / "data", method) as service:
         journal, live = service._journal, state_of(service)
         found = {id: journal.find(1, hashlib.blake2b(id.encode(), digest_size=16).digest()) for id in load.sent}
         rows = {id: one.sequences.tolist() for id, one in found.items() if one is not None}
@@ -109,7 +111,7 @@ def test_what_was_acknowledged_is_there_once_in_order_and_learned(start, command
             "lost": sum(rows.get(id) != sequences for id, sequences in load.acknowledged.items()),
             "repeated": load.repeated,
             "learned_twice": journal.count(1) - sum(map(len, rows.values())),
-            "bit_equal": same_bits(live, replayed(journal)),
+            "bit_equal": same_bits(live, replayed(journal, method)),
         }
     for number in range(CLIENTS):
         of_client = [s for id, one in load.acknowledged.items() if id.startswith(f"{number}-") for s in one]

@@ -32,7 +32,7 @@ def feature_file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(feature_file):
-    with Server(feature_file.parent / "own", "--features-only", str(feature_file)) as server:
+    with Server(feature_file.parent / "own", "--features-only", str(feature_file), "--method", "pta") as server:
         yield server
 
 

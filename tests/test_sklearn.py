@@ -27,7 +27,7 @@ EXPECTED_FAILURES = {
 
 
 @parametrize_with_checks(
-    [pta.PTAClassifier(), pta.PTAClassifier(method="wpta")], expected_failed_checks=lambda _: EXPECTED_FAILURES
+    [pta.PTAClassifier(), pta.PTAClassifier(method="pta")], expected_failed_checks=lambda _: EXPECTED_FAILURES
 )
 def test_scikit_learn_accepts_it(estimator, check):
     check(estimator)
@@ -43,12 +43,12 @@ def animals(pets):
 
 @pytest.fixture
 def estimator(animals):
-    return pta.PTAClassifier(animals[1], animals[2], h=10.0)
+    return pta.PTAClassifier(animals[1], animals[2], parameters={"ridge": 10.0})
 
 
 def test_fit_learns_what_the_adapter_learns_and_needs_no_labels(animals, estimator):
     X, anchors, names, _ = animals
-    adapter = pta.create_adapter("pta", pta.ZeroShotClassifier(anchors, list(names)), h=10.0)
+    adapter = pta.create_adapter("wpta", pta.ZeroShotClassifier(anchors, list(names)), ridge=10.0)
     adapter.step(X[:200])
     logits = adapter.predict(X[200:])
     assert estimator.fit(X[:200]).adapter_.position == 200
@@ -86,11 +86,11 @@ def test_a_copy_a_pickle_and_a_pipeline_answer_the_same(animals, estimator):
     assert (make_pipeline(Normalizer(), clone(estimator)).fit(X, y).predict(X) == expected).all()
 
 
-def test_a_grid_search_finds_h_and_the_method(animals, estimator):
+def test_a_grid_search_finds_parameters_and_the_method(animals, estimator):
     X, _, _, y = animals
-    found = GridSearchCV(estimator, {"h": [1.0, 20.0, 500.0]}, cv=2).fit(X, y)
-    assert found.best_estimator_.adapter_.h == found.best_params_["h"]
-    methods = GridSearchCV(pta.PTAClassifier(), {"method": ["clip", "tda", "pta"]}, cv=2).fit(X, y)
+    found = GridSearchCV(estimator, {"parameters": [{"ridge": ridge} for ridge in (0.5, 4.0, 50.0)]}, cv=2).fit(X, y)
+    assert found.best_estimator_.adapter_.ridge == found.best_params_["parameters"]["ridge"]
+    methods = GridSearchCV(pta.PTAClassifier(), {"method": ["clip", "tda", "pta", "wpta"]}, cv=2).fit(X, y)
     assert methods.best_score_ > 0.3
 
 
@@ -131,7 +131,7 @@ def test_mistakes_are_named(animals, estimator):
         pta.PTAClassifier(anchors, parameters=["h"]).fit(X)
     with pytest.raises(InvalidSamples, match="row 0 of the features is zero"):
         estimator.fit(0 * X)
-    with pytest.raises(InvalidParameter, match="tda has no parameter 'h'"):
+    with pytest.raises(InvalidParameter, match="tda has no parameter 'ridge'"):
         estimator.set_params(method="tda").fit(X)
     with pytest.raises(InvalidParameter, match="did you mean 'pta'"):
         pta.PTAClassifier(anchors, method="ptaa").fit(X)

@@ -48,7 +48,7 @@ def test_verbose_says_which_model_and_state_are_used(predict):
     predict("--state", "state.safetensors")
     said = predict("--state", "state.safetensors", "-v").stderr
     assert re.search("model embedded: embedded, cpu, float32, 128 dimensions", said)
-    assert "state.safetensors: pta has learned from 2 samples" in said
+    assert "state.safetensors: wpta has learned from 2 samples" in said
 
 
 def test_the_log_file_has_everything_with_the_time_and_is_added_to(predict, tmp_path):

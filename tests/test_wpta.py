@@ -1,4 +1,4 @@
-"""WPTA: batches across refreshes, shards that add, streams that degenerate, and states that were edited."""
+"""WPTA: its defaults, batches across refreshes, shards that add, streams that degenerate, states that were edited."""
 
 import pickle
 from dataclasses import replace
@@ -11,35 +11,100 @@ import torch
 from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from streams import clip_like_stream, cuts
+from streams import clip_like_stream, cuts, streams
 from torch.nn.functional import normalize
 
 import pta
 from pta import WPTA, Samples, ZeroShotClassifier
 from pta.engines.whitened.within_class import inverse_by_products
 from pta.errors import StateMismatch
+from pta.reference import wpta as reference
+from pta.reference.balance import balance_gate_loop, gated
+from pta.reference.calibration import temperatures_loop
+from pta.reference.local_prior import local_prior_loop
 from pta.reference.wpta import wpta_loop
 
 COUNT = 300
 LONG = clip_like_stream(1, classes=9, dim=12, count=COUNT, scale=40.0)
-PLAIN = partial(WPTA, prior="none")
+UNEQUAL = clip_like_stream(3, classes=9, dim=12, count=COUNT, present=0.1)  # one class alone: the gate closes
+SORTED = clip_like_stream(2, classes=9, dim=12, count=COUNT, scale=40.0, in_order=True)  # the prior is at work
+BARE = partial(WPTA, calibration="fixed")  # scores as the rule gives them, which are compared with its loop
+PLAIN = partial(BARE, prior="none")
 LEARNED = ("total", "gram", "sums", "weights")
 
 
 def loop(stream, features, prior="none", **parameters):
     wide = (one.double().numpy() for one in (stream.anchors, features))
-    return torch.from_numpy(wpta_loop(*wide, scale=stream.scale, prior=prior, **parameters))
+    return torch.from_numpy(wpta_loop(*wide, scale=stream.scale, prior=prior, calibration="fixed", **parameters))
 
 
 def stepped(adapter, features, parts):
     return torch.cat([adapter.step(features[part]) for part in parts])
 
 
+# -- the defaults -----------------------------------------------------------------------------------------------------
+
+
+def loop_with_defaults(stream, features):
+    """The rule with prior and gate, divided by temperatures, which are those of zero-shot where the gate is closed."""
+    given = {"anchors": stream.anchors.numpy(), "features": features.numpy(), "scale": stream.scale}
+    z = stream.scale * given["features"] @ given["anchors"].T  # without the prior
+    scores = wpta_loop(**given, gate="none", calibration="fixed")
+    gates, tau = balance_gate_loop(z), temperatures_loop(scores, z)
+    answers = gated(scores, z + reference.local_prior_loop(z), gates, 1 / 1.4)
+    return answers / (gates * tau + (1 - gates) * 1.4)[:, None]
+
+
+@pytest.mark.parametrize("stream", [LONG, UNEQUAL, SORTED], ids=["shuffled", "one class", "sorted"])
+@settings(max_examples=repeated(15))
+@given(parts=cuts(COUNT, max_cuts=12))
+def test_any_batches_give_what_the_loops_of_rule_prior_gate_and_calibration_give_together(stream, parts):
+    logits = stepped(WPTA(stream.classifier), stream.features, parts)
+    np.testing.assert_allclose(logits.numpy(), loop_with_defaults(stream, stream.features), atol=1e-8, rtol=0)
+
+
+@pytest.mark.parametrize("size", [1, 7, 128, COUNT])
+def test_single_samples_and_batches_give_what_these_loops_give(size):
+    stream = clip_like_stream(4, classes=5, dim=10, count=COUNT, in_order=True, duplicates=0.2)
+    adapter = WPTA(stream.classifier)
+    logits = torch.cat([adapter.step(batch) for batch in stream.features.split(size)])
+    np.testing.assert_allclose(logits.numpy(), loop_with_defaults(stream, stream.features), atol=1e-8, rtol=0)
+    assert torch.equal(adapter.probabilities(logits), logits.softmax(dim=1))
+
+
+@pytest.mark.parametrize("stream", [LONG, UNEQUAL, SORTED], ids=["shuffled", "one class", "sorted"])
+@pytest.mark.parametrize("learned", [0, 1, 8, 127, 128, 200])
+def test_frozen_answers_are_those_of_the_loops_without_the_prior_of_the_sample(monkeypatch, stream, learned):
+    def without_the_last(zero_shot_logits):
+        return np.vstack([local_prior_loop(zero_shot_logits)[:-1], np.zeros_like(zero_shot_logits[:1])])
+
+    monkeypatch.setattr(reference, "local_prior_loop", without_the_last)
+    adapter, before, rest = WPTA(stream.classifier), stream.features[:learned], stream.features[-4:]
+    if learned:
+        adapter.step(before)
+    expected = [loop_with_defaults(stream, torch.cat([before, sample]))[-1] for sample in rest.split(1)]
+    np.testing.assert_allclose(adapter.predict(rest).numpy(), expected, atol=1e-8, rtol=0)
+
+
+@settings(max_examples=repeated(20))
+@given(stream=streams(max_count=200))
+def test_matched_and_fixed_calibration_give_the_same_labels_and_learn_the_same(stream):
+    matched, fixed = WPTA(stream.classifier), BARE(stream.classifier)
+    for answer in ("step", "predict"):
+        one, other = (getattr(adapter, answer)(stream.features) for adapter in (matched, fixed))
+        assert torch.equal(one.argmax(dim=1), other.argmax(dim=1))
+    for name, tensor in fixed.state().items():
+        assert torch.equal(matched.state()[name], tensor)
+
+
+# -- batches and refreshes --------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("depth", [1, 2])
 @settings(max_examples=repeated(15))
 @given(parts=cuts(COUNT, max_cuts=12))
 def test_batches_are_cut_at_every_refresh(depth, parts):
-    logits = stepped(WPTA(LONG.classifier, depth=depth), LONG.features, parts)
+    logits = stepped(BARE(LONG.classifier, depth=depth), LONG.features, parts)
     torch.testing.assert_close(logits, loop(LONG, LONG.features, "local", depth=depth), atol=1e-9, rtol=0)
 
 
@@ -56,7 +121,7 @@ def test_refreshes_are_due_after_powers_of_two_and_then_at_equal_distances():
 @pytest.mark.parametrize("depth", [1, 2])
 def test_single_precision_is_within_two_thousandths_along_a_stream_of_clip_like_features(depth):
     stream = clip_like_stream(3, classes=60, dim=64, count=700).to(torch.float32)
-    logits = stepped(WPTA(stream.classifier, depth=depth), stream.features, [slice(0, 333), slice(333, 700)])
+    logits = stepped(BARE(stream.classifier, depth=depth), stream.features, [slice(0, 333), slice(333, 700)])
     torch.testing.assert_close(logits.double(), loop(stream, stream.features, "local", depth=depth), atol=2e-3, rtol=0)
 
 
@@ -71,7 +136,7 @@ def test_single_precision_is_within_two_thousandths_where_images_hardly_differ()
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("learned", [0, 1, 7, 8, 127, 128, 200])
 def test_predict_gives_what_a_clone_without_prior_would_give_that_learns_the_sample(depth, learned):
-    adapter, without = WPTA(LONG.classifier, depth=depth), PLAIN(LONG.classifier, depth=depth)
+    adapter, without = WPTA(LONG.classifier, depth=depth), WPTA(LONG.classifier, depth=depth, prior="none")
     if learned:
         adapter.step(LONG.features[:learned])
     without._put({name: adapter.state()[name] for name in without.state()})
@@ -82,8 +147,8 @@ def test_predict_gives_what_a_clone_without_prior_would_give_that_learns_the_sam
 
 def test_a_bias_is_added_once():
     names = LONG.classifier.class_names
-    biased = WPTA(ZeroShotClassifier(LONG.anchors, names, LONG.scale, bias=-3.0)).step(LONG.features)
-    torch.testing.assert_close(biased, WPTA(LONG.classifier).step(LONG.features) - 3.0, atol=1e-9, rtol=0)
+    biased = BARE(ZeroShotClassifier(LONG.anchors, names, LONG.scale, bias=-3.0)).step(LONG.features)
+    torch.testing.assert_close(biased, BARE(LONG.classifier).step(LONG.features) - 3.0, atol=1e-9, rtol=0)
     torch.testing.assert_close(biased, loop(LONG, LONG.features, "local", bias=-3.0), atol=1e-9, rtol=0)
 
 
@@ -144,7 +209,7 @@ def test_sums_of_another_classifier_rule_or_kind_are_refused_and_change_nothing(
         with pytest.raises(StateMismatch):
             adapter.apply(wrong)
         assert all(torch.equal(adapter.state()[name], one) for name, one in before.tensors.items())
-    adapter.apply(WPTA(LONG.classifier, calibration="matched").summarise(LONG.features[:3]))  # with a prior
+    adapter.apply(WPTA(LONG.classifier).summarise(LONG.features[:3]))  # with prior and matched calibration
     assert adapter.position == 53
 
 
@@ -220,7 +285,7 @@ def test_a_forgotten_class_loses_its_sums_and_nothing_else(depth):
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("position", [8, 100, 128, 256])
 def test_a_class_that_is_forgotten_where_a_refresh_is_due_is_not_in_it(depth, position):
-    adapter = WPTA(LONG.classifier, depth=depth)
+    adapter = BARE(LONG.classifier, depth=depth)
     adapter.step(LONG.features[:position])
     adapter.reset(classes=[2, 4])
     expected = loop(LONG, LONG.features, "local", depth=depth, forgotten={position: [2, 4]})[position:]
@@ -335,7 +400,7 @@ def test_a_state_whose_squares_were_rounded_otherwise_is_loaded(tmp_path):
     adapter.step(stream.features[:150])
     pieces = adapter.snapshot().tensors
     expected = {"total", "gram", "centre", "sums", "weights", "metric", "squares", "seen"}
-    assert {name for name in pieces if not name.startswith(("local_", "gate_"))} == expected
+    assert {name for name in pieces if not name.startswith(("local_", "gate_", "calibration_"))} == expected
     adapter.squares.mul_(1 + 3e-5 * torch.sin(torch.arange(9.0, dtype=torch.float64)))
     loaded = saved_and_loaded(adapter, tmp_path)
     assert torch.equal(loaded.squares, adapter.squares)
@@ -372,9 +437,10 @@ def test_an_edited_state_is_refused(name, edit, complaint):
 
 def test_the_state_has_the_size_that_is_documented():
     classes, dim = LONG.anchors.shape
-    kept = sum(tensor.numel() for name, tensor in PLAIN(LONG.classifier).state().items() if name != "seen")
-    of_the_gate = classes + 2
-    assert kept == 2 * dim**2 + 2 * dim + classes * dim + 2 * classes + of_the_gate
+    rule, prior, gate = 2 * dim**2 + 2 * dim + classes * dim + 2 * classes, 3 * classes + 3, classes + 2
+    for adapter, expected in ((PLAIN(LONG.classifier), rule + gate), (WPTA(LONG.classifier), rule + prior + gate + 14)):
+        kept = sum(tensor.numel() for name, tensor in adapter.state().items() if name != "seen")
+        assert kept == expected
 
 
 def test_sums_stay_possible_for_any_weights():

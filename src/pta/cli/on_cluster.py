@@ -4,7 +4,7 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -154,22 +154,21 @@ class _Prediction:
     @contextmanager
     def adapter(self, classifier: ZeroShotClassifier) -> Iterator[Adapter]:
         """The method at the first sample of a stream that can be cut; nobody else writes its state meanwhile."""
-        state, method = self.given.state, self.given.method
+        state, method = self.given.state, self.given.method.in_blocks()
         with sole_writers(state.state):
             if state.loaded is None:
                 adapter = create_adapter(method.name, classifier, **method.parameters)
             else:
                 adapter = load_adapter(state.loaded, classifier)
             require_summable(adapter)
+            if state.loaded is None and method != self.given.method:
+                chosen = ", ".join(f"{name}={adapter.parameters[name]}" for name in ("prior", "calibration"))
+                say(f"{adapter.name} runs with {chosen}, so that blocks give exactly what one stream would")
             yield adapter
 
 
 def predict_on_cluster(given: PredictOptions, model: NamedModel, reading: Reading) -> None:
     """Make a folder of labels: of one stream, or of one per key."""
-    if given.by is None and given.method.method is None and given.state.loaded is None:
-        given = replace(given, method=given.method.in_blocks())
-        stages = ", ".join(f"{name}={value}" for name, value in given.method.stages.given.items())
-        say(f"{given.method.name} runs with {stages}, so that blocks give exactly what one stream would")
     on, source = OnCluster(given.cluster, given.rows.out_), given.images[0]
     asked = _Prediction(given, Pictures(source, model, given.model.device, reading, given.samples.on_error))
     features = FeatureFolder.find(source)

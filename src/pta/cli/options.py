@@ -261,9 +261,14 @@ class MethodOptions:
         return replace(self, method=self.method or method)
 
     def in_blocks(self) -> "MethodOptions":
-        """The same with the default method as one stream of it can be cut into blocks."""
-        exact = {"prior": "none", "calibration": "fixed"} | self.stages.given
-        return self if self.method else replace(self, stages=StageOptions(**exact))
+        """The same; a method that was not named has, unless they are given, stages that do not depend on the order."""
+        stages = StageOptions(**{"prior": "none", "calibration": "fixed"} | self.stages.given)
+        return self if self.method else replace(self, stages=stages)
+
+    @property
+    def has_parameters(self) -> bool:
+        """Whether any was given."""
+        return bool(self.set_ or self.stages.given)
 
     @cached_property
     def parameters(self) -> dict[str, Any]:
@@ -271,7 +276,8 @@ class MethodOptions:
         parameters = self.stages.given
         for owner, name, value in map(parse_setting, self.set_ or []):
             if owner != self.name:
-                raise InvalidParameter(f"--set {owner}.{name}: the method is {self.name}")
+                advice = "" if self.method else f"; give --method {owner}"
+                raise InvalidParameter(f"--set {owner}.{name}: the method is {self.name}{advice}")
             parameters[name] = value
         adapter_class(self.name).require_parameters(parameters)
         return parameters

@@ -48,13 +48,9 @@ class StateOptions:
         return None if self.freeze else self.state
 
     def require(self, method: options.MethodOptions, names: Sequence[str]) -> None:
-        """Refuse a state of other classes or another method, and parameters beside a state, which has its own."""
-        if self.loaded is None:
-            return
-        if method.parameters:
-            given = "--set, --prior, --gate and --calibration"
-            raise InvalidParameter(f"{self.state} has parameters of its own; leave out {given}")
-        require_saved_for(self.loaded, names, method.method)
+        """Refuse a state of other classes or another method."""
+        if self.loaded is not None:
+            require_saved_for(self.loaded, names, method.method)
 
     def require_usable(self, rows: "RowOptions", *, frames: bool) -> None:
         """Refuse options of a state that do not go together, or not with the output."""
@@ -97,7 +93,8 @@ class RowOptions:
 
     top: Annotated[int, typer.Option(min=1, help="How many classes to list for each sample.")] = 1
     raw_probability: Annotated[
-        bool, typer.Option("--raw-probability", help="Write the softmax of the raw logits, not calibrated.")
+        bool,
+        typer.Option("--raw-probability", help="Write the softmax of the raw logits; wpta: with --calibration fixed."),
     ] = False
     reject_below: Annotated[
         float | None,
@@ -223,6 +220,11 @@ class PredictOptions:
     epsilon: Annotated[
         float, typer.Option(min=0, max=1, help="With --cluster: how far prototypes may differ where blocks meet.")
     ] = 1e-6
+
+    def __post_init__(self) -> None:
+        if self.state.loaded is not None and self.method.has_parameters:
+            given = "--set, --prior, --gate and --calibration"
+            raise InvalidParameter(f"{self.state.state} has parameters of its own; leave out {given}")
 
     def reading(self) -> Reading:
         """How samples are read for the method."""

@@ -20,7 +20,7 @@ from pta.serve.http.security import HttpSettings, LogFormat, new_token, own_toke
 from pta.serve.journal.journal import written_identity
 from pta.serve.open_files import affordable_connections
 from pta.serve.requests import ITS_LETTERS, NAME
-from pta.serve.streams.served_model import ServedModel, ServiceSettings, Shape
+from pta.serve.streams.served_model import ServedModel, ServiceSettings, Shape, written_parameters
 from pta.serve.streams.service import Service
 
 
@@ -36,10 +36,10 @@ class ServedOptions:
     method: options.MethodOptions
 
     def adaptation(self, folder: Path | None) -> dict[str, Any]:
-        """The method and its parameters; if none is named, the method of the data folder, if it has one."""
-        written = None if folder is None else written_identity(folder)
-        chosen = self.method.otherwise(None if written is None else written.get("method"))
-        return {"method": chosen.name, "parameters": chosen.parameters}
+        """The method and its parameters; what is not given is as in the data folder, if there is one."""
+        written = (folder and written_identity(folder)) or {}
+        chosen = self.method.otherwise(written.get("method"))
+        return {"method": chosen.name, "parameters": written_parameters(chosen.name, written) | chosen.parameters}
 
     def load(self, adaptation: dict[str, Any]) -> ServedModel:
         """The model, or the classifier of a feature file."""

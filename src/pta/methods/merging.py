@@ -80,5 +80,7 @@ def _with_sums(states: Sequence[Adapter]) -> Merged:
         merged.apply(state.learned)
     apart = last.depth == 1 and last.prior == "none"
     not_exact = "not exact: with a prior or depth 2, what a stream teaches depends on what it has taught before"
-    note = "exact: the sums of all samples" if apart else f"{not_exact}; the prior is that of the last state"
-    return Merged(merged, apart, f"{note}; centre and metric are refreshed from the sums")
+    notes = ["exact: the sums of all samples" if apart else not_exact, "centre and metric are refreshed from the sums"]
+    of_the_last = {"prior": last.prior == "local", "temperature": last.calibration == "matched"}
+    notes += [f"the {name} is that of the last state" for name, is_on in of_the_last.items() if is_on]
+    return Merged(merged, apart, "; ".join(notes))

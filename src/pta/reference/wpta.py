@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from pta.reference.balance import balance_gate_loop, gated
+from pta.reference.calibration import temperatures_loop
 from pta.reference.local_prior import local_prior_loop
 from pta.reference.numerics import Array, softmax
 
@@ -28,6 +29,7 @@ def wpta_loop(
     depth: int = 1,
     prior: str = "local",
     gate: str = "balance",
+    calibration: str = "matched",
     forgotten: Mapping[int, list[int]] | None = None,
 ) -> Array:
     """Logits N×C of a stream, before some samples of which (by position) the sums of some classes are forgotten."""
@@ -36,10 +38,10 @@ def wpta_loop(
     sx, G = np.zeros(d), np.zeros((d, d))
     M, n = np.zeros((depth, classes, d)), np.zeros((depth, classes))
     P = [np.eye(d)] * depth
-    zero_shot = scale * (features @ T.T) + bias
-    gates = balance_gate_loop(zero_shot, refresh_every) if gate == "balance" else np.ones(len(features))
+    text = zero_shot = scale * (features @ T.T) + bias
+    gates = balance_gate_loop(text, refresh_every) if gate == "balance" else np.ones(len(features))
     if prior == "local":
-        zero_shot = zero_shot + local_prior_loop(zero_shot)
+        zero_shot = text + local_prior_loop(text)
     outputs = []
     for t, (x, z) in enumerate(zip(features, zero_shot, strict=True)):
         for c in (forgotten or {}).get(t, []):
@@ -68,7 +70,12 @@ def wpta_loop(
         # 5. Sums over all samples.
         sx = sx + x
         G = G + np.outer(x, x)
-    return gated(np.array(outputs), zero_shot, gates, 1 / (1 + image_weight), bias)
+    scores, factor = np.array(outputs), 1 / (1 + image_weight)
+    answers = gated(scores, zero_shot, gates, factor, bias)
+    if calibration == "fixed":
+        return answers
+    # 6. Temperatures, which are those of zero-shot where the gate is closed.
+    return answers / (gates * temperatures_loop(scores, text) + (1 - gates) / factor)[:, None]
 
 
 def within_class_covariance(t: int, sx: Array, G: Array, M: Array, n: Array) -> Array:

@@ -141,7 +141,7 @@ def answers_from(
 
 MOST_ANSWERS = 2**20
 _CHECKED = {
-    "raw_probability": switch(False, "the softmax of the raw logits, not calibrated"),
+    "raw_probability": switch(False, "the softmax of the raw logits"),
     "decode": choice("auto", Decode, "the decoder of image files"),
     "compiled": switch(True, "compile the model on a GPU"),
 }
@@ -159,7 +159,8 @@ class Classifier:
         cache: the folder for text features; None to keep none.
         views: augmented views per sample, for methods that need them.
         expected: the length of the stream, for methods that need it.
-        raw_probability: return the softmax of the raw logits, not calibrated (see `Adapter.logit_factor`).
+        raw_probability: return the softmax of the logits as they are (see `Adapter.logit_factor`); those of `wpta` are
+            calibrated unless `calibration="fixed"`.
         reject_below: mark answers of a lower probability as rejected. They keep their label, and are learned from.
         limits: the largest allowed sample; larger ones are refused before they are decoded.
         decode: the decoder of image files: "pillow", "gpu", or "auto" (a GPU if there is one with a decoder).

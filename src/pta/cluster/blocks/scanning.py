@@ -31,7 +31,7 @@ def require_summable(adapter: Adapter) -> None:
     elif type(adapter) is not PTA:
         raise InvalidParameter(
             f"{adapter.name} has no summary: one stream of it cannot be cut into blocks; "
-            "give --by COLUMN for one stream per key, or choose pta, or wpta with prior=none"
+            "give --by COLUMN for one stream per key, or choose pta, or wpta with prior=none, calibration=fixed"
         )
     elif adapter.state_dtype not in ("float32", "float64"):
         raise InvalidParameter(
@@ -40,12 +40,13 @@ def require_summable(adapter: Adapter) -> None:
         )
     else:
         wanted["gate"] = "none"
-    for name, value in wanted.items():
-        if adapter.parameters[name] != value:
-            raise InvalidParameter(
-                f"{adapter.name} with {name}={adapter.parameters[name]} depends on every sample before: one stream of "
-                f"it cannot be cut into blocks; choose {name}={value}, or give --by COLUMN for one stream per key"
-            )
+    wrong = {name: adapter.parameters[name] for name, value in wanted.items() if adapter.parameters[name] != value}
+    if wrong:
+        given, needed = (", ".join(f"{name}={one[name]}" for name in wrong) for one in (wrong, wanted))
+        raise InvalidParameter(
+            f"{adapter.name} with {given} depends on every sample before: one stream of it cannot be cut into blocks; "
+            f"choose {needed}, or give --by COLUMN for one stream per key"
+        )
 
 
 @torch.no_grad()

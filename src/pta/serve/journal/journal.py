@@ -18,7 +18,7 @@ from pta.door.locks import claimed, holder
 from pta.errors import FileInUse, InvalidParameter, StateMismatch, UnreadableFile, shown
 from pta.serve.journal import batches, schema
 from pta.serve.journal.chain import add_chain
-from pta.serve.journal.check import damage
+from pta.serve.journal.check import damage, damage_of_rows
 from pta.serve.journal.data_folder import FILE_NAME, keep_data_private, make_private_folder, require_plain_data
 from pta.serve.journal.database import JournalDatabase, Registry
 from pta.serve.journal.loss import Witnesses, is_damaged
@@ -361,7 +361,8 @@ def written_identity(folder: Path) -> dict[str, Any] | None:
     require_plain_data(folder)
     unreadable = (sqlite3.Error, UnreadableFile, TypeError, ValueError, RecursionError)
     with suppress(*unreadable), closing(schema.connect_to_read(path)) as connection:
-        return dict(json.loads(value(connection, "SELECT identity FROM about")))
+        if next(damage_of_rows(connection, "about"), None) is None:
+            return dict(json.loads(value(connection, "SELECT identity FROM about")))
     return None
 
 

@@ -52,10 +52,15 @@ class ServedModel:
 
     def as_written(self, identity: Mapping[str, Any]) -> "ServedModel":
         """The same as a data folder with this identity has it: what is not given is as it was then."""
-        own = f"{self.method}."
-        written = {key.removeprefix(own): value for key, value in identity.items() if key.startswith(own)}
+        written = written_parameters(self.method, identity)
         given = {**written, **self.parameters}
         return replace(self, parameters=adapter_class(self.method).with_former(given, written))
+
+
+def written_parameters(method: str, identity: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a method in the identity of a data folder."""
+    own = f"{method}."
+    return {key.removeprefix(own): value for key, value in identity.items() if key.startswith(own)}
 
 
 def rule_of(adapter: Adapter) -> Rule | None:
