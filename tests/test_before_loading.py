@@ -58,6 +58,7 @@ VERIFY = "verify hf:x --data data"
 ADD = "state add-class old.safetensors hat --model hf:x"
 CLUSTER = "predict photos --classes classes.txt --cluster local --out labels"
 REPRODUCE = "reproduce table1 --data ."
+TRIAL = "trial photos --classes classes.txt"
 
 
 @pytest.mark.parametrize(
@@ -66,10 +67,10 @@ REPRODUCE = "reproduce table1 --data ."
         # names, devices and precisions of every command that loads a model
         *(
             (f"{line} {option}", answer)
-            for line in (PREDICT, EXTRACT, SERVE, VERIFY)
+            for line in (PREDICT, EXTRACT, SERVE, VERIFY, TRIAL)
             for option, answer in {"--device gpu": "unknown device 'gpu'", "--dtype fp16": "mean 'float16'"}.items()
         ),
-        *((f"{line} --model gpt", "no model is called 'gpt'") for line in (PREDICT, EXTRACT, SERVE, ADD, CLUSTER)),
+        *((f"{line} --model gpt", "no model is called 'gpt'") for line in (PREDICT, EXTRACT, SERVE, ADD, CLUSTER, TRIAL)),
         ("verify gpt --data .", "no model is called 'gpt'"),
         # class names, templates and descriptions
         *(
@@ -105,6 +106,10 @@ REPRODUCE = "reproduce table1 --data ."
         ("predict party.mp4 --classes classes.txt", "ffmpeg"),
         ("predict photos - --classes classes.txt", "cannot be mixed"),
         (f"{PREDICT} --frames", "give - as the path"),
+        (TRIAL, "2 labels are too few"),
+        (f"{TRIAL} --classes clases.txt", "no such file of class names: clases.txt"),
+        (f"{TRIAL} --json none/x.json", "the folder none does not exist"),
+        ("trial empty", "empty holds no images"),
         ("extract fotos --out x.safetensors", "'fotos' is neither a folder nor a known dataset"),
         ("extract empty --out x.safetensors", "empty holds no images"),
         ("extract dtd --out x.safetensors", "--data ROOT"),
