@@ -43,7 +43,7 @@ def reader(tmp_path_factory):
     """A folder with everything that the commands name."""
     folder = tmp_path_factory.mktemp("reader")
     for name in ("PHOTOS", "photos", "labelled", "monday", "tuesday", "audit", "inbox"):
-        write_photos(folder / name, 30 if name == "PHOTOS" else 6)
+        write_photos(folder / name, 30 if name in ("PHOTOS", "photos", "labelled") else 6)
     write_classes(folder / "classes.txt")
     rng = np.random.default_rng(1)
     for name in ("caltech101_test_sub.npz", "stanford_cars_val.npz", "FILE.npz"):
