@@ -70,7 +70,10 @@ TRIAL = "trial photos --classes classes.txt"
             for line in (PREDICT, EXTRACT, SERVE, VERIFY, TRIAL)
             for option, answer in {"--device gpu": "unknown device 'gpu'", "--dtype fp16": "mean 'float16'"}.items()
         ),
-        *((f"{line} --model gpt", "no model is called 'gpt'") for line in (PREDICT, EXTRACT, SERVE, ADD, CLUSTER, TRIAL)),
+        *(
+            (f"{line} --model gpt", "no model is called 'gpt'")
+            for line in (PREDICT, EXTRACT, SERVE, ADD, CLUSTER, TRIAL)
+        ),
         ("verify gpt --data .", "no model is called 'gpt'"),
         # class names, templates and descriptions
         *(

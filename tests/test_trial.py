@@ -259,7 +259,11 @@ def test_mistakes_get_one_line_before_the_model_is_loaded(pta, small, tmp_path, 
     one_line(pta("trial", "few", *MODEL, "--classes", "a,b"), "3 labels are too few")
     (tmp_path / "some.csv").write_text("path,label\nfew/a/x.png,a\nfew/a/y.png,\n")
     one_line(pta("trial", "some.csv", *MODEL), "line 3 has no label")
-    one_line(pta("trial", "few/a", *MODEL, "--classes", "a,b"), "has no labels")
+    one_line(pta("trial", "few/a", *MODEL), "has no labels")
+    (tmp_path / "rows.csv").write_text("path,label,probability,zero_shot_label\nfew/a/x.png,a,0.5,a\n")
+    one_line(pta("trial", "rows.csv", *MODEL), "answers of pta predict")
+    (tmp_path / "addresses.csv").write_text("path\nhttps://example.org/a.png\n")
+    one_line(pta("predict", "addresses.csv", *MODEL, "--classes", "a,b"), "--cluster")
     one_line(pta("trial", "nothing", *MODEL), "nothing")
 
 

@@ -97,6 +97,8 @@ def extract(
         return
     require_decoder(reading.decode, named.modality, find_device(model.device))
     images = open_images(source, data, names, named)
+    if not images.class_names:
+        raise InvalidParameter(f"{source} names no classes; give --classes FILE (one name per line)")
     say_notes(images)
     if stored.views_from is not None:
         generated = find_generated(images, stored.views_from, stored.generated or USUAL_COUNT)
@@ -136,11 +138,9 @@ def extract_to(
 
 
 def open_images(source: str, data: Path | None, names: Sequence[str] | None, model: NamedModel) -> SampleSet:
-    """The images of a source, whose classes are known."""
+    """The images of a source, which the model reads."""
     images = open_samples(source, root=data, class_names=names, modality=model.modality)
     require_modality(images, model.modality, model.name)
-    if not images.class_names:
-        raise InvalidParameter(f"{source} names no classes; give --classes FILE (one name per line)")
     return images
 
 

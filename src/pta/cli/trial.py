@@ -19,7 +19,7 @@ from pta.door.files import write_atomically
 from pta.measure.difference import points
 from pta.measure.report.stream_page import render_stream_report
 from pta.measure.trial.report import trial_report, trial_table
-from pta.measure.trial.trial import RIVALS, LabelledStream, Result, Trial, run_trial
+from pta.measure.trial.trial import RIVALS, LabelledStream, MethodResult, Trial, run_trial
 from pta.methods import DEFAULT_METHOD, load_adapter
 
 _SUBJECT = f"pta predict ({DEFAULT_METHOD})"
@@ -85,14 +85,15 @@ def _sentences(tried: Trial, things: str, state: Path | None) -> list[str]:
     if tried.recommended is not None:
         other, found = tried.recommended
         low, high = map(points, found.interval)
-        level = f"{100 * found.resampling.level:g} %, corrected for {len(tried.results) - 1} methods"
+        level = f"{100 * found.resampling.level:.4g} %, corrected for {len(tried.results) - 1} methods"
         gain = f"{points(found.difference)} points ({level}: {low} to {high})"
         better = f"{other.name} is better than {DEFAULT_METHOD} by {gain}"
-        said.append(f"{better}: pta predict {_options(other, state)}")
+        unless = "" if "gate" not in RIVALS.get(other.name, ("", {}))[1] else ", if classes come in about equal numbers"
+        said.append(f"{better}: pta predict {_options(other, state)}{unless}")
     return said
 
 
-def _options(result: Result, state: Path | None) -> str:
+def _options(result: MethodResult, state: Path | None) -> str:
     """How `pta predict` runs the method of a result."""
     if result.name not in RIVALS:
         return f"--state {shlex.quote(str(state))}"
@@ -102,11 +103,11 @@ def _options(result: Result, state: Path | None) -> str:
 
 def _table(tried: Trial, things: str) -> Table:
     (method, *orders), rows = trial_table(tried)
-    count = len(tried.results[0].given.order)
+    count, classes = len(tried.results[0].given.order), tried.stream.data.classifier.classes
     table = Table(
         method,
         *right(*orders),
-        title=f"{count:,} labelled {things}: accuracy in %, gain over zero-shot in points (95 %)",
+        title=f"{count:,} labelled {things}, {classes:,} classes: accuracy in %, gain over zero-shot in points (95 %)",
         title_justify="left",
     )
     for row in rows:

@@ -25,6 +25,7 @@ from pta.measure.trial.labels import Matched, match_labels
 from pta.measure.trial.trial import LabelledStream, require_enough
 from pta.methods.state_file import require_saved_for
 
+_LONGEST_HEADER = 4096  # characters
 _SHUFFLE = "If your real stream is mixed, read the column “shuffled”, or name the stream with --unlabelled."
 
 
@@ -91,6 +92,8 @@ def _open_samples(given: TrialOptions) -> TrialSource:
     if labelled.labels is None:
         todo = "give a folder with one sub-folder per class, or a .csv of path,label"
         raise InvalidSamples(f"{given.source} has no labels, which a trial counts by; {todo}")
+    if _is_of_predict(Path(given.source)):
+        raise InvalidSamples(f"the labels of {given.source} are answers of pta predict; a trial needs a person's")
     require_enough(labelled.labels, labelled.class_names)
     if given.state is not None:
         require_saved_for(given.state, labelled.class_names, None)
@@ -102,6 +105,8 @@ def _open_samples(given: TrialOptions) -> TrialSource:
         note = f"The order is that of the {where}{_sorted(data.labels)}. {_SHUFFLE}"
         stream = LabelledStream(data, data.labels, note)
         return TrialSource(stream, things, _pictures(labelled, data), model.name, microseconds)
+    if names is None:
+        say(f"the classes are those of {given.source}; if the stream has others, name all of them with --classes")
     coming = tuple(find_samples([given.unlabelled], model.modality))
     matched = match_labels(coming, labelled, given.samples.max_bytes)
     _tell(matched, things)
@@ -113,6 +118,14 @@ def _open_samples(given: TrialOptions) -> TrialSource:
     note = f"All {len(labels):,} {things} of {given.unlabelled} came in their own order; {scored}."
     stream = LabelledStream(data, labels, note)
     return TrialSource(stream, things, _pictures(unlabelled, data), model.name, microseconds)
+
+
+def _is_of_predict(file: Path) -> bool:
+    """Whether a list has the columns that `pta predict` writes."""
+    if file.suffix.lower() != ".csv":
+        return False
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        return "zero_shot_label" in lines.readline(_LONGEST_HEADER)
 
 
 def _encoded(given: TrialOptions, images: SampleSet, model: NamedModel) -> tuple[FeatureFile, float | None]:

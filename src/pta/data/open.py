@@ -17,7 +17,7 @@ from pta.data.catalogue import catalogue, is_catalogued
 from pta.data.layouts import open_catalogued
 from pta.data.sample_set import ListedSample, SampleFile, SampleReference, SampleSet
 from pta.data.sources.addresses import is_folder
-from pta.data.sources.csv_list import list_csv, open_csv
+from pta.data.sources.csv_list import list_csv, listed_files, open_csv
 from pta.data.sources.folder import list_folder, open_folder, sample_files
 from pta.data.sources.h5_clouds import open_h5, read_clouds
 from pta.data.sources.listed import Listed
@@ -192,7 +192,7 @@ def find_samples(places: Sequence[str | Path], modality: Modality = IMAGES) -> l
         if modality == IMAGES and place.suffix.lower() == ".npz":
             raise UnreadableFile(f"{place} is a feature file, not an image; use pta eval --features {place}")
         if place.suffix.lower() == ".csv":
-            found += [SampleFile(Path(row.place), row.key) for row in list_csv(str(place), modality)]
+            found += listed_files(str(place), modality)
             continue
         inside = [place / name for name in sample_files(place, modality)] if place.is_dir() else [place]
         if not inside:

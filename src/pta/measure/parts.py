@@ -11,7 +11,7 @@ from pta.measure.stream_run import Labels, StreamRun
 
 
 @dataclass(frozen=True)
-class Part:
+class StreamPart:
     """How two methods did on a part of a stream."""
 
     name: str
@@ -34,13 +34,13 @@ class Confusion:
         return self.after - self.before
 
 
-def quarters(before: StreamRun, after: StreamRun) -> list[Part]:
+def quarters(before: StreamRun, after: StreamRun) -> list[StreamPart]:
     """The quarters of the stream; of fewer than four samples, each of them."""
     found = [positions for positions in np.array_split(np.arange(len(before.order)), 4) if len(positions)]
     return [_part(f"{at[0] + 1:,} to {at[-1] + 1:,}", at, before, after) for at in found]
 
 
-def by_class(before: StreamRun, after: StreamRun, names: Sequence[str], most: int = 40) -> list[Part]:
+def by_class(before: StreamRun, after: StreamRun, names: Sequence[str], most: int = 40) -> list[StreamPart]:
     """The classes that occur, by how many right answers they gained; of more than `most`, the middle ones as one part.
 
     The number of answers decides and not the share: one answer to the only sample of a class says little.
@@ -66,10 +66,10 @@ def confusions(before: StreamRun, after: StreamRun) -> list[Confusion]:
     return [Confusion(*row) for row in np.column_stack([pairs, *counts]).tolist()]
 
 
-def _part(name: str, positions: NDArray[np.intp], before: StreamRun, after: StreamRun) -> Part:
+def _part(name: str, positions: NDArray[np.intp], before: StreamRun, after: StreamRun) -> StreamPart:
     labels = _labels(before)[positions]
     score = Difference.between([before.at(positions, labels)], [after.at(positions, labels)])
-    return Part(name, len(positions), score)
+    return StreamPart(name, len(positions), score)
 
 
 def _labels(run: StreamRun) -> Labels:

@@ -32,9 +32,7 @@ def open_csv(file: str, class_names: Sequence[str] | None, modality: Modality) -
     for row in list_csv(file, modality):
         if row.label == "":
             raise UnreadableFile(f"{file}: line {row.line} has no label")
-        if is_remote(row.place):
-            raise UnreadableFile(f"{file}: line {row.line} is an address, {row.key!r}; only --cluster reads those")
-        samples.append(SampleFile(Path(row.place), row.key))
+        samples.append(_file(file, row))
         if row.label is not None:
             labels.append(row.label)
             where.setdefault(row.label, f"{file}, line {row.line}: ")
@@ -43,6 +41,17 @@ def open_csv(file: str, class_names: Sequence[str] | None, modality: Modality) -
     names, number = number_labels(where, class_names, file)
     numbers = np.array([number[label] for label in labels], np.int64)
     return SampleSet(name, names, tuple(samples), numbers, modality=modality)
+
+
+def listed_files(file: str, modality: Modality) -> list[SampleFile]:
+    """The samples in the order of the rows, whatever their labels."""
+    return [_file(file, row) for row in list_csv(file, modality)]
+
+
+def _file(file: str, row: Listed) -> SampleFile:
+    if is_remote(row.place):
+        raise UnreadableFile(f"{file}: line {row.line} is an address, {row.key!r}; only --cluster reads those")
+    return SampleFile(Path(row.place), row.key)
 
 
 def list_csv(address: str, modality: Modality, by: str | None = None) -> Iterator[Listed]:

@@ -12,7 +12,7 @@ from pta.data.features import FeatureFile
 from pta.measure import metrics
 from pta.measure.demo.exhibit import Exhibit
 from pta.measure.difference import Difference, points
-from pta.measure.parts import Part, by_class, quarters
+from pta.measure.parts import StreamPart, by_class, quarters
 from pta.measure.stream_run import StreamRun
 
 
@@ -65,7 +65,7 @@ class DemoResult:
         return list(zip(before, after, strict=True))
 
     @property
-    def classes(self) -> list[Part]:
+    def classes(self) -> list[StreamPart]:
         """The score of every class that occurs."""
         return by_class(self.zero_shot, self.pta, self.data.classifier.class_names)
 

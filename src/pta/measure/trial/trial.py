@@ -66,7 +66,7 @@ def require_enough(labels: NDArray[np.int64], class_names: Sequence[str]) -> Non
 
 
 @dataclass(frozen=True)
-class Result:
+class MethodResult:
     """One method on the labelled samples, by the order in which they came."""
 
     name: str
@@ -85,7 +85,7 @@ class Trial:
     """The results of all methods: zero-shot first, then the default."""
 
     stream: LabelledStream
-    results: Sequence[Result]
+    results: Sequence[MethodResult]
 
     @cached_property
     def verdict(self) -> Difference:
@@ -102,7 +102,7 @@ class Trial:
         ]
 
     @cached_property
-    def recommended(self) -> tuple[Result, Difference] | None:
+    def recommended(self) -> tuple[MethodResult, Difference] | None:
         """The best method that is better than the default, if there is one, by intervals after Holm."""
         default, better = self.results[1], []
         others = [result for result in self.results if result is not default]
@@ -152,7 +152,7 @@ def run_trial(
     on_method: Callable[[str, int, int], None] = lambda name, done, total: None,
 ) -> Trial:
     """Run all methods, and that of a state from what it has learned; `on_method` is told what is run next."""
-    data, results, total = replace(stream.data, labels=None), list[Result](), len(RIVALS) + (state is not None)
+    data, results, total = replace(stream.data, labels=None), list[MethodResult](), len(RIVALS) + (state is not None)
     orders = [iid(len(stream.labels), seed) for seed in SEEDS]
     for name, (method, parameters) in RIVALS.items():
         on_method(name, len(results), total)
@@ -185,9 +185,9 @@ def _frozen(adapter: Adapter, data: FeatureFile, order: NDArray[np.int64], batch
     return run_stream(adapter, data.samples, None, second, batch=batch, learn=False)
 
 
-def _result(stream: LabelledStream, name: str, runs: Sequence[StreamRun], frozen: Sequence[StreamRun]) -> Result:
+def _result(stream: LabelledStream, name: str, runs: Sequence[StreamRun], frozen: Sequence[StreamRun]) -> MethodResult:
     given, *shuffled = map(stream.scored, runs)
-    return Result(name, given, tuple(shuffled), tuple(map(stream.scored, frozen)))
+    return MethodResult(name, given, tuple(shuffled), tuple(map(stream.scored, frozen)))
 
 
 def _right(run: StreamRun) -> NDArray[np.bool_]:
