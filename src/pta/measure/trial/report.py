@@ -46,7 +46,7 @@ def trial_report(
         title=f"Trial of {source}",
         kicker=f"{source} · {len(default.given.order):,} labelled {things}",
         headline=headline,
-        note=" ".join(notes),
+        note=" ".join(f"{note.removesuffix('.')}." for note in notes),
         things=things,
         class_names=tried.stream.data.classifier.class_names,
         zero_shot=zero_shot.given,
