@@ -127,3 +127,14 @@ def test_segments_are_refused_with_the_reason():
 def test_a_calibrated_step_can_be_recorded(batch):
     stream = clip_like_stream(5, classes=6, dim=12, count=5)
     assert is_recordable(matched("clip", stream, prior="local"), batch)
+
+
+def test_probabilities_are_numbers_where_denormals_are_flushed():
+    classifier = pta.ZeroShotClassifier(torch.eye(2, 8), ["a", "b"])
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor cannot flush denormal numbers")
+    try:
+        logits = pta.create_adapter("wpta", classifier).step(torch.eye(3, 8) + 0.1)
+    finally:
+        torch.set_flush_denormal(False)
+    assert bool(logits.isfinite().all())

@@ -3,7 +3,9 @@
 import csv
 import json
 import shutil
+from dataclasses import replace
 from fractions import Fraction
+from html import escape
 
 import numpy as np
 import pytest
@@ -15,10 +17,10 @@ from pta.data.features import FeatureFile, load_features
 from pta.data.orders import iid
 from pta.data.sample_set import SampleFile, SampleSet
 from pta.data.shifts.images import apply_shift
-from pta.errors import InvalidSamples
+from pta.errors import InvalidSamples, PtaError
 from pta.measure.difference import Difference, Resampling
 from pta.measure.trial.labels import match_labels
-from pta.measure.trial.trial import RIVALS, LabelledStream, Trial, run_trial
+from pta.measure.trial.trial import COMPARED, LabelledStream, Trial, run_trial
 from pta.methods import DEFAULT_METHOD, create_adapter, load_adapter
 
 MODEL = ["--model", "embedded"]
@@ -124,7 +126,7 @@ def test_every_run_is_the_method_alone_and_only_known_labels_count():
     tried = run_trial(given, batch=7)
     order = iid(120, 1)
     for result in tried.results:
-        method, parameters = RIVALS[result.name]
+        method, parameters = COMPARED[result.name]
         alone = create_adapter(method, given.data.classifier, **parameters).step(given.data.samples).argmax(dim=1)
         assert result.given.predictions.tolist() == alone[:90].tolist()
         adapter = create_adapter(method, given.data.classifier, **parameters)
@@ -164,8 +166,6 @@ def test_a_method_is_recommended_only_if_it_is_better_by_holms_intervals(monkeyp
         return run.at(np.arange(len(run.order)), default.labels).__class__(**{**vars(run), "predictions": answers})
 
     def trial_of(*changes):
-        from dataclasses import replace
-
         others = [replace(tried.results[0], given=with_right(tried.results[0].given, *pair)) for pair in changes]
         return Trial(tried.stream, [others[0], tried.results[1], *others[1:]])
 
@@ -179,6 +179,29 @@ def test_a_method_is_recommended_only_if_it_is_better_by_holms_intervals(monkeyp
     assert found.difference == pytest.approx(100 * 20 / 120)
     assert found.resampling.level == pytest.approx(1 - 0.05 / 3)
     assert Difference.between([default], [best.given]).fixed == 20
+
+
+def test_copies_of_a_sample_are_one_sample_that_came_often():
+    once = stream(count=60)
+    labels = np.tile(once.labels, 5)
+    many = replace(once.data, samples=once.data.samples[torch.arange(300) % 60])
+    single, copied = (run_trial(given).gains[0]["shuffled"] for given in (once, LabelledStream(many, labels, "")))
+    assert (single.n, copied.n) == (60, 60)
+    repeated = run_trial(LabelledStream(many, labels, "")).verdict
+    low, high = repeated.interval
+    assert high - low > 1 / 60  # as wide as that of 60 samples, not of 300
+
+
+def test_few_changes_are_no_difference_found():
+    right = np.zeros((1, 250))
+    some = right.copy()
+    for changed, better in ((5, None), (6, "B")):
+        some[:, :changed] = 1
+        found = Difference.paired(right, some, np.ones((1, 250)))
+        assert (found.interval[0] > 0, found.better, found.changed) == (True, better, changed)
+    assert "differ on 5 of 250 images" in Difference.paired(
+        right, some * (np.arange(250) < 5), np.ones((1, 250))
+    ).sentence("b")
 
 
 # -- labels for some of a stream ---------------------------------------------------------------------------------------
@@ -205,6 +228,24 @@ def test_labels_are_found_by_content_then_by_a_name_that_is_unique(tmp_path):
     assert (found.by_content, found.by_name, found.missing, found.contradicting) == (1, 1, 2, ())
 
 
+def test_a_name_that_a_found_sample_has_too_does_not_count(tmp_path):
+    for name, content in {"bag/1.png": b"bag", "coat/1.png": b"coat", "x.png": b"bag", "1.png": b"a dress"}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    labelled = SampleSet("l", ("bag", "coat"), tuple(listed(tmp_path, ["bag/1.png", "coat/1.png"])), np.array([0, 1]))
+    found = match_labels(listed(tmp_path, ["x.png", "1.png"]), labelled)
+    assert (found.labels.tolist(), found.by_name, found.missing) == ([0, -1], 0, 1)
+
+
+def test_what_cannot_be_read_is_an_error_unless_it_is_skipped(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"one")
+    labelled = SampleSet("l", ("a",), tuple(listed(tmp_path, ["a.png", "gone.png"])), np.array([0, 0]))
+    with pytest.raises(PtaError, match=r"gone\.png"):
+        match_labels(listed(tmp_path, ["a.png"]), labelled)
+    found = match_labels(listed(tmp_path, ["a.png", "gone.png"]), labelled, skip=True)
+    assert found.labels.tolist() == [0, 0]  # the second by its name
+
+
 def test_content_with_two_labels_is_not_counted(tmp_path):
     for name in ("p.png", "q.png", "r.png"):
         (tmp_path / name).write_bytes(b"same")
@@ -228,7 +269,7 @@ def test_the_whole_unlabelled_stream_is_run_and_the_labelled_part_counted(pta, s
     assert done.returncode == 0, done.stderr
     said = json.loads((tmp_path / "trial.json").read_text())
     assert (said["samples"], said["labelled"], said["verdict"]["n"]) == (120, 90, 90)
-    assert "90 of 90 labelled images are in the stream: 90 by content" in done.stderr
+    assert "90 of 90 labelled images are in the stream: 90 by content" in done.stdout
     assert "All 120 images of photos came in their own order" in done.stdout
 
 
@@ -288,7 +329,7 @@ def test_the_same_picture_in_two_classes_is_warned_about(pta, small, tmp_path):
     shutil.copy(twin, folder / "trouser" / "copy.png")
     done = pta("trial", "labelled", *MODEL)
     assert done.returncode == 0
-    assert "two labels" in done.stderr
+    assert "the same sample has two" in done.stderr
     assert "trouser/copy.png" in done.stderr
 
 
@@ -300,6 +341,35 @@ def test_a_feature_file_needs_labels_and_no_pictures(pta, pets, tmp_path):
         np.savez(tmp_path / "bare.npz", **{name: held[name] for name in held.files if name != "labels"})
     one_line(pta("trial", tmp_path / "bare.npz"), "has no labels")
     one_line(pta("trial", pets, "--unlabelled", "."), "--unlabelled")
+
+
+def test_a_page_has_a_place_of_its_own(pta, pets, tmp_path):
+    for command in (["trial", pets], ["eval", "--features", pets]):
+        for places in (["--report", "-"], ["--report", "page.txt"], ["--report", "a.html", "--json", "a.html"]):
+            one_line(pta(*command, *places), "ends in .html")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_page_of_a_trial_has_its_verdict_and_pictures(pta, small, tmp_path):
+    given = ["trial", "labelled", *MODEL, "--report", tmp_path / "page.html"]
+    said = json.loads(pta(*given, "--json", "-", cwd=small).stdout)
+    page = (tmp_path / "page.html").read_text()
+    assert escape(said["sentences"][0].split(" (")[0]) in page
+    assert "Other orders" in page
+    assert "<img" in page
+    one_line(pta(*given, cwd=small), "--replace")
+    assert pta(*given, "--replace", "--no-pictures", cwd=small).returncode == 0
+    assert "<img" not in (tmp_path / "page.html").read_text()
+
+
+def test_names_of_folders_do_not_reach_the_cache(pta, small, tmp_path, monkeypatch):
+    monkeypatch.setenv("PTA_CACHE", str(tmp_path / "cache"))
+    odd = tmp_path / ("fol\udcff<script>" + "x" * 200)
+    shutil.copytree(small / "labelled", odd)
+    assert pta("trial", odd, *MODEL).returncode == 0
+    (file,) = (tmp_path / "cache" / "trials").glob("*.safetensors")
+    assert len(file.name) < 80
+    assert file.name.isascii()
 
 
 # -- eval in the given order, from a state -----------------------------------------------------------------------------

@@ -18,7 +18,16 @@ from pta.cli.fitting_table import print_table, right
 from pta.cli.messages import say
 from pta.cli.method_choice import MethodChoice, Methods, open_features
 from pta.cli.order_options import OrderOptions
-from pta.cli.output import on_batch, plain, progress, require_folder_place, require_new, require_place, write_json
+from pta.cli.output import (
+    on_batch,
+    plain,
+    progress,
+    require_folder_place,
+    require_new,
+    require_place,
+    require_report,
+    write_json,
+)
 from pta.data.features import FeatureFile
 from pta.data.views import confident_mean
 from pta.door.files import write_atomically
@@ -82,8 +91,7 @@ def evaluate(
     """Compare methods on feature files: accuracy, gain over zero-shot, calibration error and speed."""
     asked = method or (["clip", "pta"] if state is None else ["clip"])
     choice = MethodChoice(asked, set_ or [], preset, model, device, stages.given)
-    for place in (json, report):
-        require_place(place, replace=replace)
+    require_report(report, json, replace=replace)
     datasets = [_with_confident_views(data) if views else data for data in open_features(features, device)]
     if report is not None:
         _require_reportable(datasets, [*choice.names, *([] if state is None else ["that of the state"])])
@@ -135,7 +143,9 @@ def _report(done: Sequence[Evaluation], data: FeatureFile, order: OrderOptions, 
     adapted = next(run for run in runs if run.method != "clip")
     part = next(one.data for one in done if one.seed == seed)
     plain_clip = next(evaluate_methods(data, {"clip": {}}, [seed], stream=order, batch=order.batch)).run
-    name, parameters = adapted.method, ", ".join(f"{key} = {value}" for key, value in adapted.parameters.items())
+    learned = next(one.stream.get("learned_before") for one in done if one.run is adapted)
+    name = adapted.method if learned is None else f"{adapted.method} from a state of {learned:,} samples"
+    parameters = ", ".join(f"{key} = {value}" for key, value in adapted.parameters.items())
     drawn = "" if order.kind == "given" else f", seed {seed}"
     return StreamReport(
         title=f"{name} on {data.name}",

@@ -145,7 +145,7 @@ def open_images(source: str, data: Path | None, names: Sequence[str] | None, mod
 
 
 def say_notes(images: SampleSet) -> None:
-    """Say what a user should know about his copy of the data."""
+    """Say what a user should know about this copy of the data."""
     for note in images.notes:
         say(note)
 

@@ -154,7 +154,7 @@ class _Prediction:
     @contextmanager
     def adapter(self, classifier: ZeroShotClassifier) -> Iterator[Adapter]:
         """The method at the first sample of a stream that can be cut; nobody else writes its state meanwhile."""
-        state, method = self.given.state, self.given.method.in_blocks()
+        state, method = self.given.state, self.given.method.for_blocks()
         with sole_writers(state.state):
             if state.loaded is None:
                 adapter = create_adapter(method.name, classifier, **method.parameters)

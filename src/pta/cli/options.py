@@ -256,11 +256,11 @@ class MethodOptions:
         """The name of the method."""
         return self.method or DEFAULT_METHOD
 
-    def otherwise(self, method: str | None) -> "MethodOptions":
+    def with_default(self, method: str | None) -> "MethodOptions":
         """The same with a method in the place of the default."""
         return replace(self, method=self.method or method)
 
-    def in_blocks(self) -> "MethodOptions":
+    def for_blocks(self) -> "MethodOptions":
         """The same; a method that was not named has, unless they are given, stages that do not depend on the order."""
         stages = StageOptions(**{"prior": "none", "calibration": "fixed"} | self.stages.given)
         return self if self.method else replace(self, stages=stages)

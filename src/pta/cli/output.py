@@ -108,6 +108,14 @@ def require_place(path: Path | None, *, replace: bool = True) -> None:
         require_new(path, replace=replace)
 
 
+def require_report(report: Path | None, json: Path | None, *, replace: bool) -> None:
+    """Refuse places for a page and for JSON that cannot be used."""
+    if report is not None and (report.suffix.lower() != ".html" or report == json):
+        raise UnreadableFile(f"--report {report}: the page is a file of its own that ends in .html")
+    for place in (json, report):
+        require_place(place, replace=replace)
+
+
 def require_new(path: Path, *, replace: bool) -> None:
     """Refuse an output file that exists and is not to be replaced."""
     if path.is_file() and not replace:

@@ -22,8 +22,8 @@ from pta.run.saved_stream import SavedStream
 
 _ENDING = [one for one in signal.Signals if one.name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")]
 _SORTED = (
-    "warning: these {things} come sorted by class, on which {method} without a prior gains little or loses; "
-    f"{DEFAULT_METHOD}, the default, can take it, or --prior local; pta trial tells by how much"
+    "warning: these {things} come sorted by class, where {method} without a prior can lose what it gains otherwise; "
+    f"the default, {DEFAULT_METHOD}, has a prior for such streams, and --prior local adds it; pta trial compares them"
 )
 
 

@@ -38,7 +38,7 @@ class ServedOptions:
     def adaptation(self, folder: Path | None) -> dict[str, Any]:
         """The method and its parameters; what is not given is as in the data folder, if there is one."""
         written = (folder and written_identity(folder)) or {}
-        chosen = self.method.otherwise(written.get("method"))
+        chosen = self.method.with_default(written.get("method"))
         return {"method": chosen.name, "parameters": written_parameters(chosen.name, written) | chosen.parameters}
 
     def load(self, adaptation: dict[str, Any]) -> ServedModel:

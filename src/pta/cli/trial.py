@@ -6,20 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 from rich.table import Table
 
 from pta.cli import options
 from pta.cli.fitting_table import print_table, right
 from pta.cli.messages import warn
-from pta.cli.output import print_lines, progress, require_place, write_json
+from pta.cli.output import print_lines, progress, require_report, write_json
 from pta.cli.trial_source import TrialOptions, TrialSource, open_trial
 from pta.door.files import write_atomically
 from pta.measure.difference import points
 from pta.measure.report.stream_page import render_stream_report
 from pta.measure.trial.report import trial_report, trial_table
-from pta.measure.trial.trial import RIVALS, LabelledStream, MethodResult, Trial, run_trial
+from pta.measure.trial.trial import COMPARED, LabelledStream, MethodResult, Trial, is_sorted, run_trial
 from pta.methods import DEFAULT_METHOD, load_adapter
 
 _SUBJECT = f"pta predict ({DEFAULT_METHOD})"
@@ -33,8 +32,7 @@ def trial(
     replace: options.Replace = False,
 ) -> None:
     """Find out whether adaptation helps on your own labelled samples, and by how much."""
-    for place in (json, report):
-        require_place(place, replace=replace)
+    require_report(report, json, replace=replace)
     source = open_trial(given)
     _warn_of_twins(source.stream)
     state = None if given.state is None else load_adapter(given.state, source.stream.data.classifier)
@@ -45,7 +43,7 @@ def trial(
             bar.update(task, description=f"running {name}", completed=done, total=total)
 
         tried = run_trial(source.stream, state, on_method=move)
-    sentences = _sentences(tried, source.things, given.state)
+    sentences = _sentences(tried, given, source.things)
     if report is not None:
         write_atomically(report, _page(given, source, tried, sentences, pictures=not no_pictures).encode())
     if write_json(json, {**tried.record(), "sentences": sentences}):
@@ -69,36 +67,36 @@ def _page(given: TrialOptions, source: TrialSource, tried: Trial, sentences: Seq
 
 def _warn_of_twins(stream: LabelledStream) -> None:
     """Warn of samples that are the same but for their labels."""
-    features, firsts, twins = stream.data.samples.features.numpy(force=True), dict[bytes, int](), list[list[int]]()
-    for number in np.flatnonzero(stream.labels >= 0).tolist():
-        first = firsts.setdefault(features[number].tobytes(), number)
-        if stream.labels[first] != stream.labels[number]:
-            twins.append([first, number])
-    if twins:
+    if twins := stream.twins:
         which = [stream.data.paths[at] if stream.data.paths else f"number {at}" for at in twins[0]]
-        warn(f"{len(twins):,} samples have two labels, of which one is wrong; first {' and '.join(which)}")
+        warn(f"a label must be wrong where the same sample has two: {' and '.join(which)} ({len(twins):,} such pairs)")
 
 
-def _sentences(tried: Trial, things: str, state: Path | None) -> list[str]:
+def _sentences(tried: Trial, given: TrialOptions, things: str) -> list[str]:
     """The verdict, what it is about, and whether another method is better."""
     said = [tried.verdict.sentence(_SUBJECT, things=things), tried.stream.note]
+    if given.unlabelled is None and is_sorted(tried.stream.labels):
+        shuffled = f"Shuffled, the difference is {tried.gains[1]['shuffled'].signed} points"
+        said.append(f"{shuffled}: expect that if your real stream is mixed, or name the stream with --unlabelled.")
+    if given.state is not None:
+        said.append(f"In the row of the state, “frozen” is the state that answers all {things} without learning.")
     if tried.recommended is not None:
         other, found = tried.recommended
         low, high = map(points, found.interval)
         level = f"{100 * found.resampling.level:.4g} %, corrected for {len(tried.results) - 1} methods"
         gain = f"{points(found.difference)} points ({level}: {low} to {high})"
         better = f"{other.name} is better than {DEFAULT_METHOD} by {gain}"
-        unless = "" if "gate" not in RIVALS.get(other.name, ("", {}))[1] else ", if classes come in about equal numbers"
-        said.append(f"{better}: pta predict {_options(other, state)}{unless}")
+        said.append(f"{better}: pta predict {_options(other, given.state)}")
     return said
 
 
 def _options(result: MethodResult, state: Path | None) -> str:
-    """How `pta predict` runs the method of a result."""
-    if result.name not in RIVALS:
+    """How `pta predict` runs the method of a result, and on what condition."""
+    if result.name not in COMPARED:
         return f"--state {shlex.quote(str(state))}"
-    method, parameters = RIVALS[result.name]
-    return " ".join([f"--method {method}", *(f"--{name} {value}" for name, value in parameters.items())])
+    method, parameters = COMPARED[result.name]
+    options = [f"--method {method}", *(f"--{name} {value}" for name, value in parameters.items())]
+    return " ".join(options) + (", if classes come in about equal numbers" if "gate" in parameters else "")
 
 
 def _table(tried: Trial, things: str) -> Table:

@@ -1,7 +1,8 @@
 """From the options of `pta trial` to a labelled stream: checked before the model is loaded, and encoded once."""
 
 import hashlib
-import time
+import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -22,11 +23,10 @@ from pta.door.plain_files import make_folder
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.measure.report.pictures import Picture, pictures_of
 from pta.measure.trial.labels import Matched, match_labels
-from pta.measure.trial.trial import LabelledStream, require_enough
+from pta.measure.trial.trial import LabelledStream, is_sorted, require_enough
 from pta.methods.state_file import require_saved_for
 
-_LONGEST_HEADER = 4096  # characters
-_SHUFFLE = "If your real stream is mixed, read the column “shuffled”, or name the stream with --unlabelled."
+_LONGEST_HEADER, _LONGEST_NAME = 4096, 40  # characters
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,7 @@ def _open_features(given: TrialOptions) -> TrialSource:
     data = load_features(given.source)
     if data.labels is None:
         raise InvalidSamples(f"{given.source} has no labels, which a trial counts by; see pta extract")
-    note = f"The order is that of the file{_sorted(data.labels)}."
-    return TrialSource(LabelledStream(data, data.labels, note), "samples")
+    return TrialSource(LabelledStream(data, data.labels, _order("file", data.labels)), "samples")
 
 
 def _open_samples(given: TrialOptions) -> TrialSource:
@@ -102,20 +101,20 @@ def _open_samples(given: TrialOptions) -> TrialSource:
         data, microseconds = _encoded(given, labelled, model)
         assert data.labels is not None
         where = "folders" if Path(given.source).is_dir() else "list"
-        note = f"The order is that of the {where}{_sorted(data.labels)}. {_SHUFFLE}"
-        stream = LabelledStream(data, data.labels, note)
+        stream = LabelledStream(data, data.labels, _order(where, data.labels))
         return TrialSource(stream, things, _pictures(labelled, data), model.name, microseconds)
     if names is None:
         say(f"the classes are those of {given.source}; if the stream has others, name all of them with --classes")
     coming = tuple(find_samples([given.unlabelled], model.modality))
-    matched = match_labels(coming, labelled, given.samples.max_bytes)
-    _tell(matched, things)
+    skip = given.samples.on_error == "skip"
+    matched = match_labels(coming, labelled, given.samples.max_bytes, skip=skip)
+    require_enough(matched.labels[matched.labels >= 0], labelled.class_names)
+    _warn_of_doubts(matched, things)
     unlabelled = SampleSet(Path(given.unlabelled).name, labelled.class_names, coming, None, modality=model.modality)
     data, microseconds = _encoded(given, unlabelled, model)
     label = dict(zip((sample.key for sample in coming), matched.labels.tolist(), strict=True))
     labels = np.array([label[key] for key in data.paths or ()], np.int64)
-    scored = f"{(labels >= 0).sum():,} of them have labels and are counted"
-    note = f"All {len(labels):,} {things} of {given.unlabelled} came in their own order; {scored}."
+    note = f"All {len(labels):,} {things} of {given.unlabelled} came in their own order. {matched.sentence(things)}."
     stream = LabelledStream(data, labels, note)
     return TrialSource(stream, things, _pictures(unlabelled, data), model.name, microseconds)
 
@@ -131,30 +130,29 @@ def _is_of_predict(file: Path) -> bool:
 def _encoded(given: TrialOptions, images: SampleSet, model: NamedModel) -> tuple[FeatureFile, float | None]:
     """The features, from the cache if they are there, and the microseconds per sample if they were made now."""
     place = given.source if given.unlabelled is None else given.unlabelled
-    known = hashlib.sha256(f"{Path(place).absolute()}\n{model.name}".encode(errors="surrogateescape")).hexdigest()
+    known = hashlib.sha256(os.fsencode(f"{os.path.realpath(place)}\n{model.name}")).hexdigest()
     folder = default_cache() / "trials"
     make_folder(folder)
-    out = folder / f"{images.name.replace('/', '-')}-{known[:12]}.safetensors"
-    reading, begun = given.samples.reading(given.samples.processes), time.perf_counter()
+    out = folder / f"{re.sub(r'[^A-Za-z0-9]+', '-', images.name)[:_LONGEST_NAME]}-{known[:16]}.safetensors"
+    reading = given.samples.reading(given.samples.processes)
     done = extract_to(out, images, model, given.texts, reading, given.samples.on_error, replace=True, wait=True)
-    microseconds = 1e6 * (time.perf_counter() - begun) / max(1, done.encoded)
     for line in done.skipped:
         warn(f"skipped: {line}")
     detail(f"features: {out}")
-    return load_features(out), microseconds if done.encoded == len(images) else None
+    return load_features(out), 1e6 * done.seconds / done.encoded if done.encoded else None
 
 
-def _tell(matched: Matched, things: str) -> None:
-    say(matched.sentence(things))
+def _warn_of_doubts(matched: Matched, things: str) -> None:
+    if matched.by_name:
+        warn(f"{matched.by_name:,} labelled {things} were found by their file name alone; are they the same {things}?")
     if matched.contradicting:
         first, count = matched.contradicting[0], len(matched.contradicting)
         warn(f"{count:,} labelled {things} have the content of another with another label, first {first}; not counted")
 
 
-def _sorted(labels: NDArray[np.int64]) -> str:
-    """Whether the classes come one after the other."""
-    stretches = 1 + int((labels[1:] != labels[:-1]).sum())
-    return ", one class after the other" if stretches == len(np.unique(labels)) else ""
+def _order(where: str, labels: NDArray[np.int64]) -> str:
+    """The order of a source that somebody has listed, in words."""
+    return f"The order is that of the {where}{', one class after the other' if is_sorted(labels) else ''}."
 
 
 def _pictures(images: SampleSet, data: FeatureFile) -> Picture | None:

@@ -16,7 +16,7 @@ _FEWEST = 1 / 200  # the smallest weight of a sample
 _LESS_ERROR = 0.8  # the method's errors in units of those that zero-shot expects
 _FIRST, _FIRST_COUNTS = 4.0, 20  # τ̂ before the first sample, and how many samples that counts
 _ROWS = 1024  # weights of older samples would underflow
-_SMALLEST = 5e-324  # positive float64: what two equal gaps are taken to differ by
+_SMALLEST = 2.2250738585072014e-308  # normal float64: what two equal gaps are taken to differ by
 _NUMBERS_AT_ONCE = 2**17  # which stay in a processor's cache
 
 
@@ -64,7 +64,7 @@ def _confidences(scores: Tensor) -> Tensor:
 
 
 def _grid(like: Tensor) -> Tensor:
-    """The grid in float64 where a tensor is, made once: a recording, which is made of a later step, cannot copy it."""
+    """The grid in float64 on the device of a tensor. It is kept, because a CUDA graph cannot copy it from the host."""
     if type(like) is Tensor:
         return _grid_on(like.device)
     return torch.cat([like.new_full((1,), theta, dtype=torch.float64) for theta in GRID])  # without numbers

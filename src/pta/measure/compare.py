@@ -8,7 +8,7 @@ import numpy as np
 
 from pta.errors import InvalidSamples
 from pta.measure.contenders import Contender, names
-from pta.measure.difference import Difference, Numbers, Resampling, points
+from pta.measure.difference import FEWEST_CHANGED, Difference, Numbers, Resampling, points
 from pta.measure.record import Counts, Record
 
 
@@ -35,6 +35,8 @@ class Comparison(Difference):
             return f"{self.answer}: both are correct equally often on each of {self.n:,} samples"
         if self.better:
             return f"{self.answer} by {abs(self.difference):.2f} points {self.within}"
+        if self.changed < FEWEST_CHANGED:
+            return f"{self.answer}: A and B differ on {self.changed} of {self.n:,} samples, which is too few"
         noise = f"{points(self.difference)} points is within the noise of {self.n:,} samples {self.within}"
         needed = self.samples_needed
         advice = f"; a significant difference of this size would need about {needed:,} samples" if needed else ""
@@ -47,7 +49,7 @@ class Comparison(Difference):
             key: {"label": label, **{name: getattr(one, name) for name in described}, "accuracy": accuracy}
             for key, one, label, accuracy in zip("ab", (self.a, self.b), self.labels, self.accuracies, strict=True)
         }
-        measured = ("n", "difference", "interval", "standard_error", "fixed", "broken")
+        measured = ("n", "difference", "interval", "standard_error", "fixed", "broken", "changed")
         return {
             "dataset": self.a.dataset,
             **sides,

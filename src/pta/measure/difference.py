@@ -23,6 +23,9 @@ from pta.measure.texts import number, signed, with_minus
 
 Numbers = NDArray[np.float64]
 
+FEWEST_CHANGED = 6
+"""If fewer samples change, all in one direction, that happens by chance in more than 5 % of cases (sign test)."""
+
 _DRAWS_AT_ONCE = 2**22
 _DIGITS = 12  # of a mean: thirds do not add up exactly, and the last bits must not decide on which side of 0 it is
 
@@ -75,6 +78,7 @@ class Difference:
     standard_error: float  # of the difference
     fixed: float  # right answers of B to a sample beyond those of A, summed; on average over the orders
     broken: float  # the other way round
+    changed: int  # samples that one of them answers correctly more often than the other
     resampling: Resampling
 
     @classmethod
@@ -96,6 +100,7 @@ class Difference:
             standard_error=100 * float(np.std((changes - difference * came) / came.mean())) / math.sqrt(len(came)),
             fixed=float((after - before).clip(min=0).sum()) / len(times),
             broken=float((before - after).clip(min=0).sum()) / len(times),
+            changed=int(np.count_nonzero(changes.round(_DIGITS))),
             resampling=resampling,
         )
 
@@ -113,9 +118,9 @@ class Difference:
 
     @property
     def better(self) -> str | None:
-        """A or B, if the interval excludes 0."""
+        """A or B, if the interval excludes 0 and enough samples have changed."""
         low, high = self.interval
-        return "B" if low > 0 else "A" if high < 0 else None
+        return None if self.changed < FEWEST_CHANGED else "B" if low > 0 else "A" if high < 0 else None
 
     @property
     def samples_needed(self) -> int | None:
@@ -134,6 +139,9 @@ class Difference:
             return f"{b} {moved} {abs(self.difference):.2f} points over {a} {self.within}: {right}."
         if not self.standard_error:
             return f"No difference found: {b} and {a} are right on the same {things}, {new:.2f} % of {self.n:,}."
+        if self.changed < FEWEST_CHANGED:
+            few = f"they differ on {self.changed:,} of {self.n:,} {things}, which is too few to tell"
+            return f"No difference found between {b} and {a}: {few}."
         needed = self.samples_needed
         decide = f" About {needed:,} labelled {things} would decide a difference of this size." if needed else ""
         return (

@@ -1,7 +1,8 @@
 """Frozen states: how many samples per class were learned, and a warning where they are too few to stop learning.
 
-A method that learns scores a sample by prototypes that contain it. A frozen state does not contain the samples to come,
-and after a few samples per class many methods answer these worse than zero-shot (`benchmarks/results/frozen.csv`).
+Most methods score a sample that they learn by prototypes that contain it. The prototypes of a frozen state do not, and
+after a few samples per class many methods answer worse than zero-shot (`benchmarks/results/frozen.csv`). `wpta` does
+not lose: it adds a sample to the prototypes that score it, also if it does not keep it.
 """
 
 import warnings

@@ -6,6 +6,7 @@ removed.
 
 import json
 import platform
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -49,6 +50,7 @@ class ExtractedFile:
     skipped: tuple[str, ...]  # error of each sample that could not be read
     texts_renewed: bool = False  # whether only the text features were replaced
     decoded: str | None = None  # how many samples each decoder took, in words, if there is more than one
+    seconds: float = 0.0  # that reading and encoding took
 
 
 def extract(
@@ -87,8 +89,9 @@ def extract(
             raise _exists(out, _NO_FEATURES if known is None else job.difference(known["images"]))
         batch = job.reading.samples_at_once
         with open_shards(out, job.inputs, len(samples), size=shard, batch=batch) as shards:
+            begun = time.perf_counter()
             encoded = job.fill(shards, on_progress, on_size)
-            return job.join(shards, encoded)
+            return job.join(shards, encoded, time.perf_counter() - begun)
 
 
 def require_modality(samples: SampleSet, read: Modality, model: str) -> None:
@@ -211,7 +214,7 @@ class _Extractor:
             on_progress(done)
         return len(to_do)
 
-    def join(self, shards: Shards, encoded: int) -> ExtractedFile:
+    def join(self, shards: Shards, encoded: int, seconds: float) -> ExtractedFile:
         """Join the finished shards into one file."""
         contents = [shards.contents(numbers) for numbers in shards.ranges]
         kept = [number for numbers, _ in contents for number in numbers]
@@ -224,7 +227,7 @@ class _Extractor:
         made = {"count": len(kept), "skipped": skipped, "batch": shards.batch, "versions": _versions()}
         record = {"dataset": samples.name, "notes": samples.notes, "images": self.inputs, **self.about}
         self._write(parts, _described(samples, kept), {**made, **record})
-        return ExtractedFile(self.out, len(kept), encoded, tuple(skipped), decoded=self.decoding.sentence())
+        return ExtractedFile(self.out, len(kept), encoded, tuple(skipped), False, self.decoding.sentence(), seconds)
 
     def _refuse_skipped(self, skipped: Sequence[str]) -> None:
         if skipped and self.on_error == "stop":

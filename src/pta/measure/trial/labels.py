@@ -4,6 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from pta.core.limits import USUAL_LIMITS
 from pta.data.sample_set import ListedSample, SampleSet
-from pta.errors import InvalidSamples
+from pta.errors import InvalidSamples, UnreadableSample
 
 UNKNOWN = -1
 
@@ -33,37 +34,51 @@ class Matched:
         return f"{found:,} of {all_:,} labelled {things} are in the stream: {how}"
 
 
-def match_labels(stream: Sequence[ListedSample], labelled: SampleSet, most: int = USUAL_LIMITS.max_bytes) -> Matched:
-    """Find the labelled samples in a stream; one of more than `most` bytes is refused.
+def match_labels(
+    stream: Sequence[ListedSample], labelled: SampleSet, most: int = USUAL_LIMITS.max_bytes, *, skip: bool = False
+) -> Matched:
+    """Find the labelled samples in a stream. One that cannot be read, or has more than `most` bytes, is an error.
 
-    A file name counts where the content is not found, if it occurs once on either side.
+    A file name counts where the content is not found, if it occurs once on either side. With `skip`, what cannot be
+    read has no content.
     """
     assert labelled.labels is not None
-    contents = [_digest(sample, most) for sample in labelled.samples]
-    known: dict[bytes, set[int]] = {}
+    digest = partial(_digest, most=most, skip=skip)
+    contents = [digest(sample) for sample in labelled.samples]
+    known: dict[bytes | None, set[int]] = {}
     for content, label in zip(contents, labelled.labels.tolist(), strict=True):
-        known.setdefault(content, set()).add(label)
+        if content is not None:
+            known.setdefault(content, set()).add(label)
     sizes = {sample.stamp[0] for sample in labelled.samples}  # nothing else can have the same content
-    coming = [_digest(sample, most) if sample.stamp[0] in sizes else b"" for sample in stream]
+    coming = [digest(sample) if sample.stamp[0] in sizes else None for sample in stream]
     labels = np.array([_only(known.get(content, ())) for content in coming], np.int64)
-    found = {*coming}
-    left = [number for number, content in enumerate(contents) if content not in found]
-    names = _once([PurePosixPath(labelled.samples[number].key).name for number in left])
-    own = _once([PurePosixPath(sample.key).name for sample in stream])
-    by_name = [(own[name], left[at]) for name, at in names.items() if name in own and coming[own[name]] not in known]
+    found = {*coming} - {None}
+    left = {number for number, content in enumerate(contents) if content not in found}
+    names, own = (_once([PurePosixPath(sample.key).name for sample in side]) for side in (labelled.samples, stream))
+    by_name = [
+        (own[name], number)
+        for name, number in names.items()
+        if number in left and name in own and coming[own[name]] not in known
+    ]
     for position, number in by_name:
         labels[position] = labelled.labels[number]
     if not (labels != UNKNOWN).any():
         raise InvalidSamples(
             f"none of the {len(labelled):,} labelled samples of {labelled.name} is in the stream, neither by content "
-            "nor by file name"
+            "nor by file name; is it the right --unlabelled?"
         )
-    twice = tuple(s.key for s, content in zip(labelled.samples, contents, strict=True) if len(known[content]) > 1)
+    pairs = zip(labelled.samples, contents, strict=True)
+    twice = tuple(sample.key for sample, content in pairs if len(known.get(content, ())) > 1)
     return Matched(labels, len(contents) - len(left), len(by_name), len(left) - len(by_name), twice)
 
 
-def _digest(sample: ListedSample, most: int) -> bytes:
-    return hashlib.sha256(sample.read(most)).digest()
+def _digest(sample: ListedSample, most: int, *, skip: bool) -> bytes | None:
+    try:
+        return hashlib.sha256(sample.read(most)).digest()
+    except UnreadableSample:
+        if skip:
+            return None
+        raise
 
 
 def _only(labels: set[int] | tuple[()]) -> int:
