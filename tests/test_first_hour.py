@@ -15,6 +15,7 @@ def place(tmp_path, monkeypatch):
     """A folder with the pictures of the page."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PTA_MODEL", "embedded")
+    monkeypatch.setenv("COLUMNS", "120")
     exec(compile(MAKE_PICTURES, "first-hour.md", "exec"), {})
 
 

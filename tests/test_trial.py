@@ -44,10 +44,11 @@ def shelf(tmp_path_factory):
 def small(tmp_path_factory):
     """Ninety pictures of three classes in sub-folders, and all of them with thirty others as they came."""
     folder = tmp_path_factory.mktemp("small")
+    pictures = apply_shift(FASHION.images, "gaussian_noise", 3, 1)
     chosen = [number for number, label in enumerate(FASHION.labels) if label in (0, 1, 8)][:120]
     (folder / "photos").mkdir()
     for place, number in enumerate(chosen):
-        image = Image.fromarray(FASHION.images[number])
+        image = Image.fromarray(pictures[number])
         image.save(folder / "photos" / f"{place:03}.png")
         if place < 90:
             own = folder / "labelled" / FASHION.class_names[FASHION.labels[number]]
@@ -351,7 +352,7 @@ def test_a_page_has_a_place_of_its_own(pta, pets, tmp_path):
 
 
 def test_the_page_of_a_trial_has_its_verdict_and_pictures(pta, small, tmp_path):
-    given = ["trial", "labelled", *MODEL, "--report", tmp_path / "page.html"]
+    given = ["trial", "labelled", *MODEL, "--templates", "{}", "--report", tmp_path / "page.html"]
     said = json.loads(pta(*given, "--json", "-", cwd=small).stdout)
     page = (tmp_path / "page.html").read_text()
     assert escape(said["sentences"][0].split(" (")[0]) in page
