@@ -110,7 +110,7 @@ class Difference:
     ) -> Self:
         """Of runs with labels, each of `after` in the order of its counterpart in `before`."""
         samples = 1 + max(int(run.order.max()) for run in before)
-        sides = [[_right(run, samples) for run in runs] for runs in (before, after)]
+        sides = [[_times_right(run, samples) for run in runs] for runs in (before, after)]
         times = np.array([np.bincount(run.order, minlength=samples) for run in before])
         came = times.any(axis=0)
         old, new = (np.array(side)[:, came] for side in sides)
@@ -161,10 +161,9 @@ class Difference:
         return f"({100 * self.resampling.level:g} %: {points(low)} to {points(high)})"
 
 
-def _right(run: StreamRun, samples: int) -> Numbers:
+def _times_right(run: StreamRun, samples: int) -> Numbers:
     """How often each sample is answered correctly."""
-    assert run.correct is not None
-    return np.bincount(run.order[run.correct], minlength=samples).astype(np.float64)
+    return np.bincount(run.order[run.right], minlength=samples).astype(np.float64)
 
 
 def points(value: float) -> str:

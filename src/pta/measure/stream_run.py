@@ -57,6 +57,12 @@ class StreamRun:
         return None if self.labels is None else self.predictions == self.labels
 
     @property
+    def right(self) -> NDArray[np.bool_]:
+        """The same for a run with labels."""
+        assert self.correct is not None
+        return self.correct
+
+    @property
     def accuracy(self) -> float | None:
         """Percentage of correct predictions over the whole stream, if known."""
         return None if self.correct is None else accuracy(self.correct)

@@ -99,7 +99,7 @@ class DemoResult:
 
     def summary(self) -> dict[str, Any]:
         """The numbers, ready for JSON; accuracies in percent."""
-        before, scores = self.difference.accuracies[0], [(run, _right(run)) for _, run in self.runs]
+        before, scores = self.difference.accuracies[0], [(run, run.right) for _, run in self.runs]
         return {
             "data": self.data.name,
             **{name: getattr(self, name) for name in ("shift", "severity", "seed")},
@@ -124,7 +124,7 @@ class DemoResult:
             ],
             "orders": {
                 "gains_points": [
-                    metrics.accuracy(_right(after)) - metrics.accuracy(_right(before)) for before, after in self._orders
+                    metrics.accuracy(after.right) - metrics.accuracy(before.right) for before, after in self._orders
                 ],
                 "mean_gain_interval_points": list(self.mean_difference.interval),
             },
@@ -133,11 +133,6 @@ class DemoResult:
             "broken": int(self.difference.broken),
             "verdict": self.verdict,
         }
-
-
-def _right(run: StreamRun) -> metrics.Right:
-    """Whether each prediction is right; the labels of a demonstration are known."""
-    return run.predictions == run.labels
 
 
 def _scores(score: Difference) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pta.door.safe_text import printable
 from pta.measure.difference import Difference
-from pta.measure.metrics import Right, calibration_error, online_accuracy
+from pta.measure.metrics import calibration_error, online_accuracy
 from pta.measure.parts import by_class, confusions, quarters
 from pta.measure.report.curve import draw_curves
 from pta.measure.report.page import render
@@ -70,7 +70,7 @@ def render_stream_report(report: StreamReport, template: str = "stream-report.ht
     before, after = report.zero_shot, report.adapted
     names = [_shown(name) for name in report.class_names]
     runs = [("zero-shot", before), (report.adapted_name, after), *report.others]
-    old, new = _right(before), _right(after)
+    old, new = before.right, after.right
     pairs = confusions(before, after)
     script = files("pta").joinpath("assets", "stream-report.js").read_text(encoding="utf-8")
     return render(
@@ -79,7 +79,7 @@ def render_stream_report(report: StreamReport, template: str = "stream-report.ht
         names=names,
         methods=[(name, run, Difference.between([before], [run])) for name, run in runs],
         calibration_error=calibration_error,
-        curve=draw_curves([online_accuracy(_right(run)) for _, run in runs]),
+        curve=draw_curves([online_accuracy(run.right) for _, run in runs]),
         quarters=quarters(before, after),
         classes=by_class(before, after, names),
         changed=sorted((pair for pair in pairs if pair.change), key=lambda pair: -abs(pair.change))[:_MOST_PAIRS],
@@ -113,11 +113,6 @@ def _gallery(title: str, report: StreamReport, names: Sequence[str], positions: 
     drawn = [report.picture(int(order[at]), names[labels[at]], "") for at in shown] if report.picture else []
     pictures = [(Markup(one), at) for one, at in zip(drawn, shown, strict=False) if one is not None]
     return _Gallery(title, len(positions), pictures, unread=len(drawn) - len(pictures))
-
-
-def _right(run: StreamRun) -> Right:
-    assert run.correct is not None
-    return run.correct
 
 
 def _shown(name: str) -> str:

@@ -152,7 +152,7 @@ class Trial:
                     "name": result.name,
                     "method": result.given.method,
                     "params": result.given.parameters,
-                    "calibration_error": calibration_error(result.given.confidences, _right(result.given)),
+                    "calibration_error": calibration_error(result.given.confidences, result.given.right),
                     "microseconds_per_sample": 1e6 * result.given.seconds / len(result.given.order),
                     **{order: _plain(gain) for order, gain in gains.items()},
                 }
@@ -212,11 +212,6 @@ def _frozen(adapter: Adapter, data: FeatureFile, order: NDArray[np.int64], batch
 def _result(stream: LabelledStream, name: str, runs: Sequence[StreamRun], frozen: Sequence[StreamRun]) -> MethodResult:
     given, *shuffled = map(stream.scored, runs)
     return MethodResult(name, given, tuple(shuffled), tuple(map(stream.scored, frozen)))
-
-
-def _right(run: StreamRun) -> NDArray[np.bool_]:
-    assert run.correct is not None  # all that is kept is scored
-    return run.correct
 
 
 def _plain(found: Difference) -> dict[str, Any]:
