@@ -5,7 +5,8 @@
 2. Resample the samples, with replacement, and take this difference; many times. As d and t have few distinct values,
    drawing how often each pair occurs (a multinomial) is the same and needs no list of samples. A sample that came
    several times is resampled as one.
-3. The middle 95 % of these differences is the interval. If 0 is outside, one is better.
+3. The middle 95 % of these differences is the interval. If 0 is outside, and at least six samples have d ≠ 0, one is
+   better.
 """
 
 import math
