@@ -10,7 +10,7 @@ import sys
 from contextlib import suppress
 
 _SERVER = """
-import json, os, socket, sys
+import json, os, signal, socket, sys
 import pta, pta.cli.extract, pta.cli.predict, pta.cli.serve, pta.serve.http.app, pta.serve.http.server
 from pta.cli import main
 from pta.data.fashion import load_fashion_test
@@ -31,6 +31,7 @@ while (message := socket.recv_fds(asked, 2**16, 3))[0]:
         sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", 1, errors="backslashreplace")
         os.chdir(job["folder"])
         os.environ |= job["environment"]
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests may run under nohup
         exec(job["first"])
         sys.argv = ["pta", *job["arguments"]]
         try:
