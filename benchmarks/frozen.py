@@ -12,7 +12,6 @@ gain over zero-shot in points, and `own`, the samples per class by which the pac
 Methods that are refused for lack of memory, or are too slow for the classes, are left out as in unbalanced.py.
 """
 
-import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean
@@ -21,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from balance import BATCH, LARGE, measured
-from result_file import RESULTS, Row, write
+from result_file import Row, write
 from torch import Tensor
-from unbalanced import SEEDS, methods_of, opened
+from unbalanced import SEEDS, methods_of, opened, options
 
 from pta import create_adapter
 from pta.data.features import FeatureFile
@@ -94,13 +93,7 @@ def rows_of(job: Job) -> list[Row]:
 
 def main() -> None:
     """Measure every file and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", type=Path, nargs="+")
-    parser.add_argument("--jobs", type=int, default=2, help="processes, each with one thread")
-    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="only the first so many")
-    parser.add_argument("--method", action="append", help="only this one; may be repeated")
-    parser.add_argument("--out", type=Path, default=RESULTS / "frozen.csv")
-    given = parser.parse_args()
+    given = options(__doc__, "frozen.csv").parse_args()
     jobs = [
         Job(path, method, SEEDS[: 1 if len(opened(path).samples) > LARGE else given.seeds])
         for path in given.files

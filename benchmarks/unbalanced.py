@@ -126,15 +126,21 @@ def measured(jobs: list[Job], processes: int) -> Iterator[Row]:
             yield row
 
 
-def main() -> None:
-    """Measure every file and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(description: str | None, out: str) -> argparse.ArgumentParser:
+    """The options of a benchmark of methods on feature files."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--jobs", type=int, default=2, help="processes, each with one thread")
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="only the first so many")
     parser.add_argument("--method", action="append", help="only this one; may be repeated")
+    parser.add_argument("--out", type=Path, default=RESULTS / out)
+    return parser
+
+
+def main() -> None:
+    """Measure every file and write the table."""
+    parser = options(__doc__, "unbalanced.csv")
     parser.add_argument("--results", type=Path, default=Path("pta-results"), help="folder of finished runs")
-    parser.add_argument("--out", type=Path, default=RESULTS / "unbalanced.csv")
     given = parser.parse_args()
     jobs = [
         Job(path, title, stream, method, SEEDS[: given.seeds], given.results)

@@ -88,7 +88,7 @@ def demo(
 
 def _replay(console: Console, result: DemoResult) -> None:
     """Animate both online accuracies. They were measured before, so that pauses do not count as run time."""
-    whole = [online_accuracy(run.predictions == run.labels) for run in (result.zero_shot, result.pta)]
+    whole = [online_accuracy(run.right) for run in (result.zero_shot, result.pta)]
     with Live(console=console, auto_refresh=False) as live:
         for seen in np.linspace(1, len(result), _FRAMES).astype(int):
             curves = [curve[:seen] for curve in whole]
@@ -124,7 +124,7 @@ def _table(result: DemoResult) -> Table:
     headings = right("accuracy", "gain over zero-shot", "µs per sample")
     table = Table("method", *headings, title=title, title_justify="left")
     for name, run in result.runs:
-        after = accuracy(run.predictions == run.labels)
+        after = accuracy(run.right)
         gain = "" if run is result.zero_shot else f"{after - before:+.2f}"
         table.add_row(name, f"{after:.2f} %", gain, microseconds(result.microseconds(run)))
     return table

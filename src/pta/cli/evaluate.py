@@ -1,8 +1,6 @@
 """`pta eval`: methods compared on a feature file."""
 
 import dataclasses
-import shlex
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
@@ -19,6 +17,7 @@ from pta.cli.messages import say
 from pta.cli.method_choice import MethodChoice, Methods, open_features
 from pta.cli.order_options import OrderOptions
 from pta.cli.output import (
+    command_line,
     on_batch,
     plain,
     progress,
@@ -145,7 +144,6 @@ def _report(done: Sequence[Evaluation], data: FeatureFile, order: OrderOptions, 
     plain_clip = next(evaluate_methods(data, {"clip": {}}, [seed], stream=order, batch=order.batch)).run
     learned = next(one.stream.get("learned_before") for one in done if one.run is adapted)
     name = adapted.method if learned is None else f"{adapted.method} from a state of {learned:,} samples"
-    parameters = ", ".join(f"{key} = {value}" for key, value in adapted.parameters.items())
     drawn = "" if order.kind == "given" else f", seed {seed}"
     return StreamReport(
         title=f"{name} on {data.name}",
@@ -164,9 +162,9 @@ def _report(done: Sequence[Evaluation], data: FeatureFile, order: OrderOptions, 
             "Features": f"{data.name}, sha256 {data.fingerprint}",
             "Order": f"{order.in_words}{drawn}",
             "Method": name,
-            "Parameters": parameters,
+            "Parameters": adapted.settings,
             "Software": f"pta {__version__}",
-            "To reproduce": f"pta {shlex.join(sys.argv[1:])}",
+            "To reproduce": command_line(),
         },
     )
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -140,6 +141,11 @@ def write_json(path: Path | None, content: Any) -> bool:
     elif path is not None:
         sys.stdout.write(text)
     return str(path) != STDOUT
+
+
+def command_line() -> str:
+    """The command as it was given, for a page that says how to repeat it."""
+    return f"pta {shlex.join(sys.argv[1:])}"
 
 
 def print_lines(*lines: str) -> None:

@@ -1,7 +1,6 @@
 """`pta trial`: the verdict on a user's own labelled samples."""
 
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +11,7 @@ from rich.table import Table
 from pta.cli import options
 from pta.cli.fitting_table import print_table, right
 from pta.cli.messages import warn
-from pta.cli.output import print_lines, progress, require_report, write_json
+from pta.cli.output import command_line, print_lines, progress, require_report, write_json
 from pta.cli.trial_source import TrialOptions, TrialSource, open_trial
 from pta.door.files import write_atomically
 from pta.measure.difference import points
@@ -58,7 +57,7 @@ def _page(given: TrialOptions, source: TrialSource, tried: Trial, sentences: Seq
         **({} if given.state is None else {"State": str(given.state)}),
         "Model": source.model,
         "Method": f"{DEFAULT_METHOD}, with its defaults",
-        "To reproduce": f"pta {shlex.join(sys.argv[1:])}",
+        "To reproduce": command_line(),
     }
     said = (given.source, source.things, sentences)
     report = trial_report(tried, *said, source.picture if pictures else None, source.encoder_microseconds, provenance)

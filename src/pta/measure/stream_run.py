@@ -52,6 +52,11 @@ class StreamRun:
     remarks: list[str]  # for the user
 
     @property
+    def settings(self) -> str:
+        """The parameters as a page shows them."""
+        return ", ".join(f"{name} = {value}" for name, value in self.parameters.items())
+
+    @property
     def correct(self) -> NDArray[np.bool_] | None:
         """Whether each prediction is correct, if known."""
         return None if self.labels is None else self.predictions == self.labels

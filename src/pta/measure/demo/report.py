@@ -50,7 +50,6 @@ def render_report(result: DemoResult) -> str:
 
 
 def _provenance(result: DemoResult) -> dict[str, str]:
-    parameters = ", ".join(f"{key} = {value}" for key, value in result.pta.parameters.items())
     exhibit = result.exhibit
     prompts = " · ".join(f"“{template.format('[class]')}”" for template in exhibit.templates)
     return {
@@ -61,7 +60,7 @@ def _provenance(result: DemoResult) -> dict[str, str]:
         "Prompts": f"mean over {prompts}",
         "Order": f"random, seed {result.seed}; the seed also draws the shift",
         "Method": "Prototype-Based Test-Time Adaptation of Vision-Language Models (ICML 2026)",
-        "Parameters": f"{parameters}; not tuned to these {exhibit.things}",
+        "Parameters": f"{result.pta.settings}; not tuned to these {exhibit.things}",
         "Software": f"pta {__version__}",
         "To reproduce": result.call,
     }

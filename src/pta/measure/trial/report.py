@@ -41,7 +41,6 @@ def trial_report(
     """What the page says; the first of the sentences is the verdict."""
     zero_shot, default, *others = tried.results
     headline, *notes = sentences
-    parameters = ", ".join(f"{key} = {value}" for key, value in default.given.parameters.items())
     return StreamReport(
         title=f"Trial of {source}",
         kicker=f"{source} · {len(default.given.order):,} labelled {things}",
@@ -55,6 +54,10 @@ def trial_report(
         adapted_name=default.name,
         picture=picture,
         encoder_microseconds=encoder_microseconds,
-        provenance={**provenance, "Parameters": f"{parameters}; not tuned", "Software": f"pta {__version__}"},
+        provenance={
+            **provenance,
+            "Parameters": f"{default.given.settings}; not tuned",
+            "Software": f"pta {__version__}",
+        },
         tables=[ReportTable("Other orders", _ABOUT, *trial_table(tried))],
     )
