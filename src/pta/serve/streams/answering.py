@@ -134,9 +134,24 @@ class StreamState:
         self._cover(scored.touches, sequence)
         return answered
 
-    def learn_again(self, features: NDArray[np.float16], touches: Sequence[bytes], sequence: int) -> None:
-        """The same without answers: the bits of the state are those that `learn` gave it."""
-        self.adapter.step(samples_from(features))
+    def learn_again(
+        self,
+        features: NDArray[np.float16],
+        touches: Sequence[bytes],
+        sequence: int,
+        labels: NDArray[np.int64] | None = None,
+    ) -> None:
+        """The same without answers and perhaps with labels: else the bits of the state are those that `learn` gave it.
+
+        A sample with a label touches that class alone.
+        """
+        if labels is None:
+            self.adapter.step(samples_from(features))
+        else:
+            self.adapter.step(samples_from(features), torch.from_numpy(labels))
+            if rule_of(self.adapter) is not None:
+                own = [label.to_bytes(4, "little") if label >= 0 else b"" for label in labels.tolist()]
+                touches = [label or theirs for label, theirs in zip(own, touches, strict=True)]
         self._cover(touches, sequence)
 
     def _cover(self, touches: Sequence[bytes], sequence: int) -> None:

@@ -7,14 +7,19 @@ force excludes.
 * *Unlearn* of a source at o excludes its samples before o.
 * *Rewind* to t at o excludes the samples after t and before o, and lifts resets, imports and rewinds between them. What
   those had lifted is in force again. Un-learning stays in force.
+* *Label* gives samples a class, or excludes them as samples of no class. It stays in force as un-learning does, the last
+  label of a sample counts, and a sample that is excluded has none.
 * *Undo* lifts the last operation in force. Un-learning that erased the samples is passed over.
-* *Freeze* and *thaw* change no state.
+* *Freeze* and *thaw* change no state, and neither does *answers*, which says whose answers are given.
+
+A label is in force from its row on, and the state of a running stream follows later. A row *corrected* says up to which
+label row it had come.
 """
 
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Self
 
@@ -22,9 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.serve.journal.rows import OperationRow
+from pta.serve.streams.labels import NONE_OF_THE_CLASSES, UNKNOWN, Labels, Span, within
 
-Span = tuple[int, int]
-"""Sequence numbers from the first to the last, both included."""
+LIFTABLE = ("reset", "import", "rewind", "unlearn", "label")
+"""The operations that can be undone."""
+_STAYING = ("unlearn", "label")  # under a rewind
+_REPLAYED = ("rewind", "unlearn", "undo")  # after which a state has all labels that came before
 
 
 @dataclass(frozen=True)
@@ -32,15 +40,19 @@ class History:
     """What the operations of a stream leave in force."""
 
     in_force: tuple[OperationRow, ...]
-    """Resets, imports, rewinds and un-learning that are not lifted."""
+    """Those of `LIFTABLE` that are not lifted."""
     undoable: OperationRow | None
     """What an undo would lift."""
     events: tuple[OperationRow, ...]
     """The import that the state starts from, if it does, and resets of classes after the start."""
     frozen: bool
+    labels: Labels
+    """Those in force."""
+    _switches: tuple[OperationRow, ...]
     _excluded: tuple[Span, ...]
     _excluded_of: dict[str, tuple[Span, ...]]
     _without_samples: tuple[int, ...]
+    _fingerprints: dict[int, str] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, operations: Iterable[OperationRow]) -> Self:
@@ -60,6 +72,8 @@ class History:
             if one.kind == "unlearn":
                 span = one.argument.get("first", 1), one.sequence - 1
                 of_sources.setdefault(one.argument["source"], []).append(span)
+        excluded_of = {source: _without(_joined(spans), excluded) for source, spans in of_sources.items()}
+        labels = [one.argument for one in in_force if one.kind == "label"]
         freezing = [one.kind for one in operations if one.kind in ("freeze", "thaw")]
         return cls(
             in_force=in_force,
@@ -70,8 +84,10 @@ class History:
                 if one.sequence >= start and (one.kind == "import" or (one.kind == "reset" and not _is_start(one)))
             ),
             frozen=freezing[-1:] == ["freeze"],
+            labels=Labels.of(labels, excluded, excluded_of),
+            _switches=tuple(one for one in operations if one.kind == "answers"),
             _excluded=excluded,
-            _excluded_of={source: _without(_joined(spans), excluded) for source, spans in of_sources.items()},
+            _excluded_of=excluded_of,
             _without_samples=tuple(one.sequence for one in operations),
         )
 
@@ -82,11 +98,26 @@ class History:
 
     def mask(self, sequences: NDArray[np.int64], sources: Sequence[str | None]) -> NDArray[np.bool_]:
         """Which of these samples are excluded."""
-        mask = _within(sequences, self._excluded)
+        mask = within(sequences, self._excluded)
         for source, spans in self._excluded_of.items():
             if source in sources:
-                mask |= _within(sequences, spans) & np.array([one == source for one in sources])
-        return mask
+                mask |= within(sequences, spans) & np.array([one == source for one in sources])
+        return mask | (self.labels.find(sequences) == NONE_OF_THE_CLASSES) if self.labels else mask
+
+    def labels_of(self, sequences: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """The classes that these samples are labelled with, as `Adapter.step` takes them; None if none has a label."""
+        labels = self.labels.find(sequences) if self.labels else None
+        return None if labels is None or (labels == UNKNOWN).all() else labels
+
+    @property
+    def answers(self) -> str:
+        """Whose answers are given now: `adapted` or `zero-shot`."""
+        return self._switches[-1].argument["answers"] if self._switches else "adapted"
+
+    def was_zero_shot(self, sequences: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which samples were answered with zero-shot's answers."""
+        given = [False, *(one.argument["answers"] == "zero-shot" for one in self._switches)]
+        return np.array(given)[np.searchsorted([one.sequence for one in self._switches], sequences)]
 
     def spans(self, after: int, until: int) -> list[Span]:
         """The rows after one and up to another that are in force, but for un-learned sources."""
@@ -97,6 +128,11 @@ class History:
 
         A snapshot of that moment is right under every history with the fingerprint it was taken under.
         """
+        if until not in self._fingerprints:
+            self._fingerprints[until] = self._fingerprint(until)
+        return self._fingerprints[until]
+
+    def _fingerprint(self, until: int) -> str:
         whole = (1, until)
         excluded = _joined([*self._excluded, *((one, one) for one in self._without_samples)])
         said = (
@@ -104,7 +140,19 @@ class History:
             sorted((source, cut) for source, spans in self._excluded_of.items() if (cut := _cut(spans, whole))),
             [(one.sequence, one.kind, one.argument) for one in self.events if one.sequence <= until],
         )
-        return blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=16).hexdigest()
+        content = json.dumps(said, sort_keys=True).encode() + self.labels.content(until)
+        return blake2b(content, digest_size=16).hexdigest()
+
+
+def followed(operations: Sequence[OperationRow]) -> list[OperationRow]:
+    """Without the labels that the state of a running stream had not come to after these operations."""
+    reached = 0
+    for one in operations:
+        if one.kind in _REPLAYED:
+            reached = one.sequence
+        elif one.kind == "corrected":
+            reached = max(reached, one.argument["until"])
+    return [one for one in operations if one.kind != "label" or one.sequence <= reached]
 
 
 def _is_start(operation: OperationRow) -> bool:
@@ -116,9 +164,9 @@ def _in_force(operations: Sequence[OperationRow], undone: set[int]) -> tuple[Ope
     kept: list[OperationRow] = []
     rewound = None  # everything after this sequence number is lifted
     for one in reversed(operations):
-        if one.sequence in undone or one.kind not in ("reset", "import", "rewind", "unlearn"):
+        if one.sequence in undone or one.kind not in LIFTABLE:
             continue
-        if one.kind != "unlearn" and rewound is not None and one.sequence > rewound:
+        if one.kind not in _STAYING and rewound is not None and one.sequence > rewound:
             continue
         kept.append(one)
         if one.kind == "rewind":
@@ -161,10 +209,3 @@ def _without(spans: Sequence[Span], others: Sequence[Span]) -> tuple[Span, ...]:
     starts = [1, *(last + 1 for _, last in others)]
     ends = [*(first - 1 for first, _ in others), sys.maxsize]
     return _joined(piece for gap in zip(starts, ends, strict=True) for piece in _cut(spans, gap))
-
-
-def _within(numbers: NDArray[np.int64], spans: Iterable[Span]) -> NDArray[np.bool_]:
-    mask = np.zeros(len(numbers), bool)
-    for first, last in spans:
-        mask |= (first <= numbers) & (numbers <= last)
-    return mask

@@ -3,7 +3,7 @@
 import logging
 import platform
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import compress
 from pathlib import Path
@@ -29,12 +29,18 @@ from pta.serve.journal.journal import Journal
 from pta.serve.journal.rows import ANSWER, Answers, BatchSpan, GroupRows, OperationRow
 from pta.serve.requests import Refused
 from pta.serve.streams.answering import StreamState, score
-from pta.serve.streams.history import History, Span
+from pta.serve.streams.history import History, followed
+from pta.serve.streams.labels import Span
 from pta.serve.streams.served_model import ServedModel
 
 _log = logging.getLogger("pta.serve")
 _UNFINISHED = ".{}.safetensors"  # before the digest of its content is known
 _KEPT = 2  # of those that lie closer than an interval, the newest
+_NEARLY_THERE = 256  # samples that the learning thread may catch up with
+_ROUNDS = 10
+
+Tell = Callable[[int], object]
+"""Told how many rows a replay has read since it was told last; what it raises ends the replay."""
 
 
 def made_by() -> dict[str, str]:
@@ -92,19 +98,24 @@ class Snapshots:
                 one.path.unlink(missing_ok=True)
         self.saved = kept
 
-    def newest(self, history: History, until: int) -> StreamState | None:
-        """The state of the newest snapshot up to a row that agrees with a history and can be read."""
-        for one in reversed(self.saved):
-            if one.sequence <= until and one.fingerprint == history.fingerprint(one.sequence):
-                try:
-                    return self._read(one.path)
-                except PtaError as error:
-                    _log.warning("%s; an older snapshot is taken", error)
+    def newest(self, history: History, dropped: int, until: int) -> StreamState | None:
+        """The state of the newest snapshot up to a row from which a history can be replayed, if it can be read."""
+        for one in self.usable(history, dropped, until):
+            try:
+                return self._read(one.path)
+            except PtaError as error:
+                _log.warning("%s; an older snapshot is taken", error)
         return None
+
+    def usable(self, history: History, dropped: int, until: int) -> Iterator[SavedState]:
+        """Those up to a row that agree with a history and have learned all rows that were dropped, newest first."""
+        for one in reversed(self.saved):
+            if one.sequence <= until and agrees(one, history) and not history.spans(one.sequence, dropped):
+                yield one
 
     def agreeing(self, history: History, after: int) -> list[SavedState]:
         """Those after a row that agree with a history."""
-        return [s for s in self.saved if s.sequence > after and s.fingerprint == history.fingerprint(s.sequence)]
+        return [one for one in self.saved if one.sequence > after and agrees(one, history)]
 
     def remove(self, first: int, last: int) -> None:
         """Remove those between two rows, both included."""
@@ -121,6 +132,11 @@ class Snapshots:
             before, now = (", ".join(one.values()) for one in (about["made_by"], made_by()))
             _log.warning("%s was learned with %s; here, with %s, answers agree up to rounding", path, before, now)
         return StreamState(adapter, np.array(about["touches"], np.int64), about["sequence"])
+
+
+def agrees(saved: SavedState, history: History) -> bool:
+    """Whether a snapshot has learned what a history has in force."""
+    return saved.fingerprint == history.fingerprint(saved.sequence)
 
 
 def _described(path: Path) -> SavedState | None:
@@ -159,14 +175,37 @@ class Past:
         """The state after a row; refused where the journal no longer reaches back far enough."""
         return self.replayed(history, until)[0]
 
-    def replayed(self, history: History, until: int) -> tuple[StreamState, int]:
+    def replayed(self, history: History, until: int, tell: Tell = lambda read: None) -> tuple[StreamState, int]:
         """The same, and how many rows were read for it."""
-        state = self.snapshots.newest(history, until)
+        state = self.snapshots.newest(history, self.oldest[0], until)
         if state is None:
-            if history.spans(0, self.oldest[0]):
-                self.require_kept(0)
+            self._require_rows(history, 0)
             state = StreamState.fresh(self._served)
-        return state, self.advance(state, history, until)
+        start = state.sequence
+        read = self.advance(state, history, until, tell)
+        self._require_rows(history, start)  # none was dropped meanwhile
+        return state, read
+
+    def nearly_now(self, history: History, tell: Tell = lambda read: None) -> StreamState:
+        """The state of a stream that goes on learning, up to few rows before its last one."""
+        state = self.replayed(history, self.last, tell)[0]
+        for _ in range(_ROUNDS):
+            last = self.last
+            if last - state.sequence <= _NEARLY_THERE:
+                break
+            self.advance(state, history, last, tell)
+        return state
+
+    def count_replayed(self, history: History) -> int:
+        """How many samples a replay of a history would learn; refused where too few rows are kept for one."""
+        last = self.last
+        start = next((one.sequence for one in self.snapshots.usable(history, self.oldest[0], last)), 0)
+        self._require_rows(history, start)
+        return self._count(history.spans(start, last), history.unlearned)
+
+    def _require_rows(self, history: History, after: int) -> None:
+        if history.spans(after, self.oldest[0]):
+            self.require_kept(0)
 
     def require_kept(self, sequence: int) -> None:
         """Refuse a moment before the oldest that rows can be replayed from."""
@@ -177,7 +216,9 @@ class Past:
                 f"the journal no longer reaches back so far; the oldest moment is sequence {dropped}, {moment}", 409
             )
 
-    def advance(self, state: StreamState, history: History, until: int) -> int:
+    def advance(
+        self, state: StreamState, history: History, until: int, tell: Tell = lambda read: None
+    ) -> int:
         """Learn the rows in force after those that a state covers, up to a row; says how many rows were read."""
         read = 0
         due = [event for event in history.events if state.sequence < event.sequence <= until]
@@ -187,6 +228,7 @@ class Past:
                 for group in self.journal.groups(self.number, first - 1, last):
                     self._learn(state, history, group)
                     read += len(group.sequences)
+                    tell(len(group.sequences))
             if event is None:
                 break
             if event.kind == "import":
@@ -202,7 +244,8 @@ class Past:
 
     def answers_of(self, operations: list[OperationRow], batch: BatchSpan) -> Answers:
         """What the rows of a batch were answered: they are learned again from the state before them."""
-        state = self.state_at(History.of(one for one in operations if one.sequence < batch.first), batch.first - 1)
+        history = History.of(followed([one for one in operations if one.sequence < batch.first]))
+        state = self.state_at(history, batch.first - 1)
         (group,) = self.journal.groups(self.number, batch.first - 1, batch.last)
         answered = state.learn(score(group.features, state.adapter.classifier, None), batch.last)
         answers = np.zeros(batch.last - batch.first + 1, ANSWER)
@@ -210,7 +253,7 @@ class Past:
         return answers
 
     def count_changed(self, before: History, after: History) -> int:
-        """How many samples come into force or go out of force: those in force under one history and not the other."""
+        """How many samples are in force under one history and not the other, or have another label."""
         last = self.last  # once, because the journal may grow
         ours = before.spans(0, last)
         theirs = after.spans(0, last)
@@ -218,7 +261,8 @@ class Past:
         common = [(first, last) for first, last in pairs if first <= last]
         one, other = before.unlearned, after.unlearned
         both = {source: max(one.get(source, 0), other.get(source, 0)) for source in {**one, **other}}
-        return self._count(ours, one) + self._count(theirs, other) - 2 * self._count(common, both)
+        moved = self._count(ours, one) + self._count(theirs, other) - 2 * self._count(common, both)
+        return moved + before.labels.count_changed(after.labels)
 
     def _count(self, spans: Iterable[Span], unlearned: Mapping[str, int]) -> int:
         total = 0
@@ -240,7 +284,8 @@ class Past:
         kept = ~history.mask(group.sequences, group.sources)
         if kept.any():
             touches = [*compress(group.touches, kept)]
-            state.learn_again(group.features[kept], touches, int(group.sequences[-1]))
+            labels = history.labels_of(group.sequences[kept])
+            state.learn_again(group.features[kept], touches, int(group.sequences[-1]), labels)
 
 
 def imported_adapter(source: Path | bytes, served: ServedModel) -> Adapter:
