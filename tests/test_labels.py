@@ -95,7 +95,9 @@ def test_a_saved_and_loaded_state_goes_on_with_the_same_bits(method, tmp_path):
     loaded = pta.load_adapter(tmp_path / "state.safetensors", stream.classifier)
     rest = stream.features[150:], labels[150:]
     assert torch.equal(loaded.step(*rest), adapter.step(*rest))
-    assert all(torch.equal(one, other) for one, other in zip(loaded.state().values(), adapter.state().values()))
+    assert all(
+        torch.equal(one, other) for one, other in zip(loaded.state().values(), adapter.state().values(), strict=True)
+    )
 
 
 @pytest.mark.parametrize("method", LOOPS)
@@ -103,7 +105,9 @@ def test_labels_that_are_all_unknown_change_no_bit(method):
     stream = STREAMS["sorted"]
     plain, told = (adapter_for(method, stream, {}) for _ in range(2))
     assert torch.equal(plain.step(stream.features), told.step(stream.features, [UNKNOWN] * COUNT))
-    assert all(torch.equal(one, other) for one, other in zip(plain.state().values(), told.state().values()))
+    assert all(
+        torch.equal(one, other) for one, other in zip(plain.state().values(), told.state().values(), strict=True)
+    )
 
 
 @pytest.mark.parametrize("method", LOOPS)
@@ -164,7 +168,7 @@ def test_other_methods_refuse_labels(method):
 
 def test_a_method_without_labels_says_which_have_them():
     adapter = pta.create_adapter("dota", STREAMS["shuffled"].classifier)
-    with pytest.raises(InvalidParameter, match="^dota does not learn labels; pta, wpta and tda do$"):
+    with pytest.raises(InvalidParameter, match=r"^dota does not learn labels; pta, wpta and tda do$"):
         adapter.step(STREAMS["shuffled"].features[:2], [0, 1])
 
 
