@@ -199,7 +199,7 @@ def test_nothing_warns_where_precision_suffices(parameters, recwarn):
 # -- parameters -------------------------------------------------------------------------------------------------------
 
 
-PLAIN = {"prior": "none", "gate": "none", "calibration": "fixed"}
+PLAIN = {"prior": "none", "gate": "none", "calibration": "fixed", "label_weight": 1.0}
 
 
 def test_the_released_rule_with_single_precision_state_is_the_default():

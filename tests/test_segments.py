@@ -466,7 +466,7 @@ DAMAGE = {  # for each entry of the description or tensor of the file: values, o
     "tail": [GONE, torch.Tensor.half, lambda t: t[0], lambda t: t[:0], torch.sum, *times(0, 1.01, 1e30, torch.inf)],
     "touches.samples": [GONE, lambda t: t[1:], *times(0), *plus(10**6, -(10**6))],
     "touches.classes": [lambda t: t.flip(0), *plus(8)],
-    "touches.probabilities": [torch.Tensor.float, torch.Tensor.bfloat16, *times(0, torch.nan), *plus(1)],
+    "touches.probabilities": [torch.Tensor.float, torch.Tensor.bfloat16, *times(0, torch.nan), *plus(100)],
 }
 
 

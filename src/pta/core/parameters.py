@@ -85,6 +85,11 @@ def calibration_behind(default: Calibration = "fixed") -> Any:
     return choice(default, Calibration, help)
 
 
+def label_weight(low: float, high: float) -> Any:
+    """Declare how much a label weighs."""
+    return replace(number(1.0, low, high, "weight of a sample whose label is given, in certain samples"), former=1.0)
+
+
 def parameter(default: Any, check: Callable[[str, Any], Any], bounds: str, help: str) -> Any:
     """Declare a parameter with a check of its own."""
     return Parameter(default, check, bounds, help)

@@ -11,10 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
+from pta.core.labels import UNKNOWN, Labels, require_labels
 from pta.core.parameters import declared_in, document
 from pta.core.plain import plain_tensor
 from pta.core.samples import Samples
@@ -79,15 +81,18 @@ class Adapter(Declaration, ABC):
     # -- for users --------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def step(self, samples: object) -> Tensor:
+    def step(self, samples: object, labels: object = None) -> Tensor:
         """Learn from the samples in order and return their logits, B×C, exactly as one by one.
 
-        If it fails, nothing was learned.
+        Labels are class numbers, −1 where unknown. The answer to a labelled sample is the one without its label; then
+        the state learns the label in the place of the zero-shot probabilities. If it fails, nothing was learned.
         """
-        parts = self._parts(self.checked(samples))
+        batch = self.checked(samples)
+        known = None if labels is None else self.checked_labels(labels, len(batch))
+        parts = self._parts_with_labels(batch, known)
         saved = self.snapshot() if len(parts) > 1 or self.may_fail else None
         try:
-            return self._answers(self._step_and_refresh, parts)
+            return _joined([self._step_and_refresh(part.to(self.classifier.anchors), label) for part, label in parts])
         except BaseException:
             if saved is not None:
                 self._put(saved.tensors)
@@ -225,6 +230,10 @@ class Adapter(Declaration, ABC):
     def _step(self, samples: Samples) -> Tensor:
         """Learn the samples in order and return their logits, B×C; `seen` is the position of the first one."""
 
+    def _step_labelled(self, samples: Samples, label: int) -> Tensor:
+        """Return the logits that `_step` gives for one sample, 1×C, and learn its label (if `takes_labels`)."""
+        raise NotImplementedError
+
     @abstractmethod
     def _predict(self, samples: Samples) -> Tensor:
         """Return the logits of the samples, B×C, without learning."""
@@ -285,6 +294,12 @@ class Adapter(Declaration, ABC):
         self.require(batch)
         return batch
 
+    def checked_labels(self, labels: object, count: int) -> Labels:
+        """Labels of a caller for so many samples, if the method learns labels."""
+        if not self.takes_labels:
+            raise InvalidParameter(f"{self.name} does not learn labels; pta, wpta and tda do")
+        return require_labels(labels, count, self.classifier.classes)
+
     def _answer(self, samples: Samples, *, learn: bool) -> tuple[Tensor, Tensor]:
         """Refined features and logits, for a method on top of this one."""
         return self.refined(samples), self._respond(samples, learn=learn)
@@ -300,19 +315,21 @@ class Adapter(Declaration, ABC):
 
     # -- internals --------------------------------------------------------------------------------------------------
 
-    def _step_and_refresh(self, samples: Samples) -> Tensor:
+    def _step_and_refresh(self, samples: Samples, label: int | None = None) -> Tensor:
         if self.refresh_interval is None:
-            return self._step_and_count(samples)
-        return self.refreshes.step(self._step_and_count, samples)
+            return self._step_and_count(samples, label)
+        return self.refreshes.step(partial(self._step_and_count, label=label), samples)
 
-    def _step_and_count(self, samples: Samples) -> Tensor:
-        logits = self._respond(samples, learn=True)
+    def _step_and_count(self, samples: Samples, label: int | None = None) -> Tensor:
+        logits = self._respond(samples, learn=True, label=label)
         self.seen.add_(len(samples))
         return logits
 
-    def _respond(self, samples: Samples, *, learn: bool) -> Tensor:
+    def _respond(self, samples: Samples, *, learn: bool, label: int | None = None) -> Tensor:
         """The method's logits, with its stages, if it has them."""
         answer = self._step if learn else self._predict
+        if label is not None:
+            answer = partial(self._step_labelled, label=label)
         if self.stages is None:
             return answer(samples)
         return self.stages.around(answer, self.classifier, samples, self.logit_factor, learn=learn)
@@ -321,6 +338,23 @@ class Adapter(Declaration, ABC):
         size = self.max_batch if self.scope == "sample" else None
         return [samples] if size is None or len(samples) <= size else list(samples.batches(size))
 
+    def _parts_with_labels(self, samples: Samples, labels: Labels | None) -> list[tuple[Samples, int | None]]:
+        """Samples with a label, each on its own, and the parts of the stretches between them."""
+        if labels is None:
+            return [(part, None) for part in self._parts(samples)]
+        parts: list[tuple[Samples, int | None]] = []
+        start = 0
+        for row in [*np.flatnonzero(labels != UNKNOWN).tolist(), len(samples)]:
+            if start < row:
+                parts += [(part, None) for part in self._parts(samples[start:row])]
+            if row < len(samples):
+                parts.append((samples[row : row + 1], int(labels[row])))
+            start = row + 1
+        return parts
+
     def _answers(self, answer: Callable[[Samples], Tensor], parts: list[Samples]) -> Tensor:
-        answers = [answer(part.to(self.classifier.anchors)) for part in parts]
-        return answers[0] if len(answers) == 1 else torch.cat(answers)
+        return _joined([answer(part.to(self.classifier.anchors)) for part in parts])
+
+
+def _joined(answers: list[Tensor]) -> Tensor:
+    return answers[0] if len(answers) == 1 else torch.cat(answers)

@@ -56,6 +56,7 @@ class BoostAdapter(TDA):
     """
 
     name = "boostadapter"
+    takes_labels = False
     needs = frozenset({"features", "views"})
     delta: int = count(0, 0, 1000, "δ, slots per class for views beyond positive_slots")
     share: float = number(0.1, 0.0, 1.0, "share of a sample's views that is cached, those with the lowest entropy")

@@ -60,6 +60,8 @@ class Combined(PTA):
     weight = "saturating"
     renormalise = True
     gate = "none"
+    takes_labels = False
+    label_weight = 1.0
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
@@ -148,7 +150,7 @@ class Combined(PTA):
         """Refuse samples that the other method refuses."""
         self.other.require(samples)
 
-    def summarise(self, samples: object) -> Segment:
+    def summarise(self, samples: object, labels: object = None) -> Segment:
         """Not possible: what is learned depends on the other method's state."""
         raise InvalidParameter(f"combined cannot be summarised: what it learns depends on what {self.base} has learned")
 

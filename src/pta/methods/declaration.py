@@ -54,6 +54,8 @@ class Declaration:
     # Whether its answers fall below zero-shot's if it stops learning after a few samples per class; measured, see
     # benchmarks/results/frozen.csv. False where that was not measured.
     loses_frozen: ClassVar[bool] = False
+    # Whether `step` learns labels (`_step_labelled`).
+    takes_labels: ClassVar[bool] = False
     # Why no class can be added to its state; empty if the state per class does not depend on the number of classes.
     fixed_classes: ClassVar[str] = "it does not declare that its state per class is independent of the other classes"
     wants_preview: bool = False  # it needs the whole stream before the first step (`preview`)

@@ -51,6 +51,7 @@ class PointCache(TDA):
     """
 
     name = "point-cache"
+    takes_labels = False
     needs = frozenset({"features", "patches"})
     positive_alpha: float = number(4.0, 0.0, MOST, "α₊, weight of the positive cache")
     positive_beta: float = number(3.0, 0.0, MOST, "β₊, how fast affinity to the positive cache falls with distance")

@@ -14,6 +14,9 @@ them all: "released" (what produced the published numbers, the steps above) or "
 probability is too small to learn from, R is not rescaled, and step 4 averages two softmaxes instead of adding two
 logits; the answer is the logarithm of that average).
 
+A labelled sample is scored in the same way. Then, in the place of steps 2 and 3, its class alone learns, with
+s = label_weight, and every class refreshes.
+
 The update depends on zero-shot quantities alone, so it is an affine map of P: a batch is computed exactly in chunks
 (`pta.engines`), and stretches of stream can be summarised apart, composed and applied (`summarise`, `apply`).
 """
@@ -24,14 +27,23 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.parameters import Order, Prior, choice, prior_in_front
+from pta.core.labels import Labels
+from pta.core.parameters import Order, Prior, choice, label_weight, prior_in_front
 from pta.core.samples import Samples
-from pta.engines.pta.advance import Found, add_scores, learn_and_score, touches_of_zero_shot, touches_on_host
-from pta.engines.pta.rule import PARAMETERS, Anchor, Prototypes, Rule, Weight
+from pta.engines.pta.advance import (
+    Found,
+    add_scores,
+    advance,
+    learn_and_score,
+    touches_of_zero_shot,
+    touches_on_host,
+)
+from pta.engines.pta.rule import LABEL_WEIGHTS, PARAMETERS, Anchor, Prototypes, Rule, Weight
 from pta.engines.pta.step import CompiledStep
 from pta.engines.pta.touches import Touches
 from pta.engines.segments.application import after_segment
@@ -90,6 +102,7 @@ class PTA(Adapter):
     name = "pta"
     may_fail = False
     loses_frozen = True
+    takes_labels = True
     prototypes_in = "anchored"
     fixed_classes = ""
     max_batch: int | None = _MAX_BATCH
@@ -106,6 +119,7 @@ class PTA(Adapter):
     renormalise: bool = PARAMETERS["renormalise"]
     state_dtype: StateDtype = choice(None, StateDtype, "precision of the prototypes; by default that of the anchors")
     prior: Prior = prior_in_front()
+    label_weight: float = label_weight(*LABEL_WEIGHTS)
     knowledge: Tensor  # P, and the other fields of `Prototypes`
     anchored: Tensor
     length: Tensor
@@ -142,7 +156,10 @@ class PTA(Adapter):
         if dtype is None:
             dtype = "float64" if origin.classifier.anchors.dtype == torch.float64 else "float32"
         switches = _PAPER if isinstance(variant, str) and variant == "paper" else {}
-        return super().complete({**switches, **given, "state_dtype": dtype}, origin)
+        known = super().complete({**switches, **given, "state_dtype": dtype}, origin)
+        if known.get("weight") == "raw" and known["label_weight"] > 1:
+            raise InvalidParameter('with weight="raw", β is the weight itself: label_weight is at most 1')
+        return known
 
     @property
     def prototypes(self) -> Prototypes:
@@ -154,28 +171,40 @@ class PTA(Adapter):
         """1/2, because two classifiers are added; 1 where their probabilities are averaged."""
         return 0.5 if self.fusion == "logits" else 1.0
 
-    def step(self, samples: object) -> Tensor:
+    def step(self, samples: object, labels: object = None) -> Tensor:
         """Learn from the samples in order and return their logits, B×C, exactly as one by one.
 
-        If it fails, nothing was learned. A single sample on a CPU uses compiled code, if available.
+        Labels are class numbers, −1 where unknown. If it fails, nothing was learned. A single sample on a CPU uses
+        compiled code, if available.
         """
+        if labels is not None:
+            return super().step(samples, labels)
         if self._can_be_compiled:
             self._compiled = CompiledStep.on(self.classifier, self.prototypes, self.seen, self.rule, self._compiled)
         logits = self._compiled(samples) if self._compiled else None
         return super().step(samples) if logits is None else logits
 
     def _step(self, samples: Samples) -> Tensor:
+        return self._step_on(self.prototypes, samples)
+
+    def _step_on(self, prototypes: Prototypes, samples: Samples) -> Tensor:
         zero_shot = self.zero_shot(samples)
         z = zero_shot.logits
-        return self._learn(samples.features, z, touches_of_zero_shot(self.prototypes, zero_shot, z, self.rule))
+        return self._learn(samples.features, z, touches_of_zero_shot(prototypes, zero_shot, z, self.rule), prototypes)
+
+    def _step_labelled(self, samples: Samples, label: int) -> Tensor:
+        answer = self._step_on(self.prototypes.clone(), samples)
+        touch = Touches.of_labels(np.array([label]), self.label_weight)
+        advance(self.prototypes, self.classifier.anchors, samples.features, touch, self.rule)
+        return answer
 
     def _predict(self, samples: Samples) -> Tensor:
         return self._score(samples.features, self.zero_shot(samples).logits)
 
-    def _learn(self, f: Tensor, z: Tensor, touches: Found) -> Tensor:
-        """Steps 2 to 4."""
+    def _learn(self, f: Tensor, z: Tensor, touches: Found, prototypes: Prototypes | None = None) -> Tensor:
+        """Steps 2 to 4, on the state unless other prototypes are given."""
         add = self.fusion == "logits"
-        scores = learn_and_score(self.prototypes, self.classifier, f, z, touches, self.rule, add=add)
+        scores = learn_and_score(prototypes or self.prototypes, self.classifier, f, z, touches, self.rule, add=add)
         return scores if add else _log_mean(z, scores)
 
     def _score(self, f: Tensor, z: Tensor) -> Tensor:
@@ -185,22 +214,25 @@ class PTA(Adapter):
         return _log_mean(z, self.classifier.scores(cosines))
 
     @torch.no_grad()
-    def summarise(self, samples: object) -> Segment:
-        """Summarise what these samples teach, whatever the state; changes nothing."""
+    def summarise(self, samples: object, labels: object = None) -> Segment:
+        """Summarise what these samples teach, whatever the state; changes nothing. Labels are as those of `step`."""
         self._require_no_stages("summarised")
-        fingerprint = self.classifier.fingerprint
+        fingerprint, batch = self.classifier.fingerprint, self.checked(samples)
+        known = None if labels is None else self.checked_labels(labels, len(batch))
 
-        def summary(part: Samples) -> Segment:
-            moved = part.to(self.classifier.anchors)
-            touches = self.touches(moved)
+        def summary(start: int) -> Segment:
+            rows = slice(start, start + _MAX_BATCH)
+            moved = batch[rows].to(self.classifier.anchors)
+            touches = self.touches(moved, None if known is None else known[rows])
             return Segment.of(moved.features, touches, self.rule, self.classifier.classes, fingerprint)
 
-        return reduce(Segment.followed_by, map(summary, self.checked(samples).batches(_MAX_BATCH)))
+        return reduce(Segment.followed_by, map(summary, range(0, len(batch), _MAX_BATCH)))
 
-    def touches(self, samples: Samples) -> Touches:
+    def touches(self, samples: Samples, labels: Labels | None = None) -> Touches:
         """Which classes learn from samples that were checked and are where the classifier is."""
         zero_shot = self.zero_shot(samples)
-        return touches_on_host(self.prototypes, zero_shot, zero_shot.logits, self.rule)
+        touches = touches_on_host(self.prototypes, zero_shot, zero_shot.logits, self.rule)
+        return touches if labels is None else touches.with_labels(labels, self.label_weight)
 
     @torch.no_grad()
     def step_with_touches(self, samples: Samples, logits: Tensor, touches: Touches) -> Tensor:

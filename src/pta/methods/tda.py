@@ -14,6 +14,9 @@ For each sample with feature f:
 4. Score: z + α₊ Σ e^(−β₊(1−⟨f,k⟩))·1_c over all (k, c) of the positive cache
            − α₋ Σ e^(−β₋(1−⟨f,k⟩))·m(q) over all (k, q) of the negative one, m(q)_c = 1 where 0.03 < q_c < 1, else 0.
 
+A labelled sample is scored in the same way. Then, in the place of steps 2 and 3, it enters the positive cache of its
+label with e = 0, as one whose p is certain.
+
 A sample is scored with itself in the cache, so a confident one gives the full α₊ to ŷ.
 The released program measures e in nats and divides by the logarithm of C to base 2, so that e/log₂C is at most 0.69.
 The bounds 0.2 and 0.5 are meant for that; `entropy_base` is the switch.
@@ -61,6 +64,7 @@ class TDA(Adapter):
     name = "tda"
     may_fail = False
     loses_frozen = True
+    takes_labels = True
     fixed_classes = "the size of its negative cache depends on the number of classes"
     positive_alpha: float = number(2.0, 0.0, MOST, "α₊, weight of the positive cache")
     positive_beta: float = number(5.0, 0.0, MOST, "β₊, how fast affinity to the positive cache falls with distance")
@@ -89,6 +93,21 @@ class TDA(Adapter):
         self.negative_classes = self.add_state("negative_classes", classes, between(0, C))
 
     def _step(self, samples: Samples) -> Tensor:
+        logits, positive, negative, against = self._answered(samples)
+        self._keep(samples, positive)
+        negative.store(self.negative_keys, samples.features[negative.samples])
+        negative.store(self.negative_scores, negative.scores)
+        negative.store(self.negative_classes, against)
+        return logits
+
+    def _step_labelled(self, samples: Samples, label: int) -> Tensor:
+        logits, *_ = self._answered(samples)
+        certain = self.positive_scores.new_zeros(1)
+        self._keep(samples, self._admit(torch.full_like(certain, label, dtype=torch.int64), certain))
+        return logits
+
+    def _answered(self, samples: Samples) -> tuple[Tensor, CacheUpdate, CacheUpdate, Tensor]:
+        """The logits, what enters either cache, and the classes that a negative sample lowers."""
         f, zero_shot = samples.features, self.zero_shot(samples)
         p, e, labels = zero_shot.probabilities, zero_shot.entropy, zero_shot.labels  # step 1
         positive = self._admit(labels, e)  # step 2
@@ -101,11 +120,7 @@ class TDA(Adapter):
         classes = torch.arange(C, dtype=torch.int32, device=q.device)
         against = torch.where(listed, classes, C).topk(K, largest=False).values
         logits = self._score(samples, zero_shot.exact_logits.to(f.dtype), positive, negative, against)
-        self._keep(samples, positive)
-        negative.store(self.negative_keys, f[negative.samples])
-        negative.store(self.negative_scores, negative.scores)
-        negative.store(self.negative_classes, against)
-        return logits
+        return logits, positive, negative, against
 
     def _predict(self, samples: Samples) -> Tensor:
         positive = admit_nothing(self.positive_scores, len(samples))

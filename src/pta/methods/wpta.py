@@ -21,6 +21,9 @@ For each sample with feature x:
    S = G/t − μμᵀ − (1/t)·Σ_c U_c·U_cᵀ/(n_c+1), and P = (S/(tr S/d) + (ridge + early_ridge/t)·I)⁻¹. Before that, and
    while tr S < least_spread, P = I.
 
+A labelled sample is scored in the same way. Then its class alone learns, with w = label_weight, in every layer; t, Σx
+and G grow as before. The weight is at most 1, because S is that of samples which count once.
+
 With depth = 2 a second layer with sums and a metric of its own repeats steps 2 to 4, with the softmax of the first
 layer's score in the place of s. The answer is the second layer's score.
 
@@ -45,6 +48,7 @@ from pta.core.parameters import (
     calibration_behind,
     count,
     gate_behind,
+    label_weight,
     number,
     prior_in_front,
 )
@@ -58,6 +62,7 @@ from pta.methods.stages import GATE_SUMS
 from pta.methods.state import LARGEST_COUNT, between, covariances, doubles, rows_at_most
 
 _OURS = "(ours, chosen on development sets)"
+_NOT_IN_SUMS = ("prior", "calibration", "label_weight")  # parameters that sums can be added across
 _OF_LAYER = ("sums", "weights", "metric", "squares")
 _ROUNDING_OF_SQUARES = 1e-3  # of prototypes of one sample; products are float32
 
@@ -105,6 +110,7 @@ class WPTA(Adapter):
 
     name = "wpta"
     may_fail = False
+    takes_labels = True
     prototypes_in, counts_in = "sums", "weights"
     fixed_classes = ""
     min_probability: float = number(0.1, 1e-6, 1.0, f"minimum probability at which a class learns {_OURS}")
@@ -121,6 +127,7 @@ class WPTA(Adapter):
     prior: Prior = prior_in_front("local")
     gate: Gate = gate_behind("balance")
     calibration: Calibration = calibration_behind("matched")
+    label_weight: float = label_weight(1e-3, 1.0)
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
@@ -160,9 +167,22 @@ class WPTA(Adapter):
             cosines = layer.score(x, w, self.centre, self._texts.part, learn=learn)
             scores = torch.add(z, cosines, alpha=self.image_weight * self.classifier.scale, out=cosines)
         if learn:
-            self.total += x.sum(dim=0)
-            self.gram.addmm_(x.T, x)
+            self._count(x)
         return scores.to(samples.features.dtype)
+
+    def _step_labelled(self, samples: Samples, label: int) -> Tensor:
+        answer, x = self._scores(samples, learn=False), samples.features.double()
+        w = x.new_zeros(1, self.classifier.classes)
+        w[0, label] = self.label_weight
+        for layer in self._layers:
+            layer.score(x, w, self.centre, self._texts.part, learn=True)
+        self._count(x)
+        return answer
+
+    def _count(self, x: Tensor) -> None:
+        """Step 5; the position is counted elsewhere."""
+        self.total += x.sum(dim=0)
+        self.gram.addmm_(x.T, x)
 
     def refresh_state(self) -> None:
         """Step 6."""
@@ -183,14 +203,14 @@ class WPTA(Adapter):
         names = ["total", "gram", *(name for sums, weights, *_ in self._layer_names for name in (sums, weights))]
         names += GATE_SUMS if self.gate == "balance" else ()
         tensors = {name: getattr(self, name).clone() for name in names}
-        rule = {name: value for name, value in self.parameters.items() if name not in ("prior", "calibration")}
+        rule = {name: value for name, value in self.parameters.items() if name not in _NOT_IN_SUMS}
         return Sums(self.position, self.classifier.fingerprint, rule, tensors)
 
-    def summarise(self, samples: object) -> Sums:
-        """Summarise what these samples would teach a new adapter; changes nothing."""
+    def summarise(self, samples: object, labels: object = None) -> Sums:
+        """Summarise what these samples would teach a new adapter; changes nothing. Labels are as those of `step`."""
         new = self.clone()
         new.reset()
-        new.step(samples)
+        new.step(samples, labels)
         return new.learned
 
     @torch.no_grad()

@@ -25,24 +25,23 @@ def pta_loop(
     weight: str = "saturating",
     renormalise: bool = True,
     probabilities: Array | None = None,
+    labels: Array | None = None,
+    label_weight: float = 1.0,
     learned: dict[str, Array] | None = None,
 ) -> Array:
     """Outputs N×C of a stream, by default those of the released program.
 
     `base_logits` (N×C) replace the zero-shot logits, and `probabilities` (N×C) the softmax that decides what is
-    learned. `learned` receives the knowledge prototypes P and the directions R of the anchored prototypes.
+    learned. A sample whose label (−1 if unknown) is a class is answered without it; then that class alone learns from
+    it. `learned` receives the knowledge prototypes P and the directions R of the anchored prototypes.
     """
     T, classes = anchors, len(anchors)
     P, R, log_length = np.zeros_like(T), T.copy(), np.zeros(classes)
-    outputs = []
-    for t, f in enumerate(features):
-        # 1. Zero-shot logits and probabilities.
-        z = scale * (T @ f) + bias if base_logits is None else base_logits[t]
-        s = softmax(z) if probabilities is None else probabilities[t].astype(np.float64)
-        before = R.copy()
+
+    def learn(s: Array, f: Array, enough: float) -> None:
         for c in range(classes):
             # 2. A class that is probable enough learns.
-            if touches(s[c], min_probability):
+            if touches(s[c], enough):
                 beta = s[c] if weight == "raw" else -math.expm1(-s[c] / h)
                 P[c] = (1 - beta) * P[c] + beta * f
             # 3. Every class refreshes.
@@ -52,9 +51,21 @@ def pta_loop(
                 R[c], log_length[c] = mixture(w, R[c], log_length[c], P[c], otherwise=R[c])
                 if renormalise:
                     log_length[c] = 0.0
+
+    outputs = []
+    for t, f in enumerate(features):
+        # 1. Zero-shot logits and probabilities.
+        z = scale * (T @ f) + bias if base_logits is None else base_logits[t]
+        s = softmax(z) if probabilities is None else probabilities[t].astype(np.float64)
+        before = P.copy(), R.copy(), log_length.copy()
+        learn(s, f, min_probability)
         # 4. Score.
-        prototype = scale * ((R if order == "update-first" else before) @ f) + bias
+        prototype = scale * ((R if order == "update-first" else before[1]) @ f) + bias
         outputs.append(z + prototype if fusion == "logits" else log_mean(z, prototype))
+        # 5. Where the label is given, it is learned in the place of s.
+        if labels is not None and labels[t] >= 0:
+            P[:], R[:], log_length[:] = before
+            learn(label_weight * (np.arange(classes) == labels[t]), f, 0.0)
     if learned is not None:
         learned.update(P=P, R=R)
     return np.array(outputs)

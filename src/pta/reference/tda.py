@@ -36,10 +36,14 @@ def tda_loop(
     min_probability: float = 0.03,
     max_probability: float = 1.0,
     order: str = "update-first",
+    labels: Array | None = None,
     boosted: Callable[[Cache, int], Cache] = lambda positive, t: positive,
     insert_negative: Callable[[Cache, int, Item, int], None] = insert,
 ) -> Array:
     """Logits N×C of a stream.
+
+    A sample whose label (−1 if unknown) is a class is answered without it; then it is in the positive cache of that
+    class, with entropy 0, and in no other.
 
     BoostAdapter scores sample t with a `boosted` positive cache, and has its own way to insert into the negative one.
     """
@@ -60,6 +64,7 @@ def tda_loop(
         e, label = entropy(p), int(np.argmax(z))
         if order == "predict-first":
             outputs.append(score(z, f, t))
+        before = dict(positive), dict(negative)
         # 2. The sample enters the positive cache.
         insert(positive, label, (f, e, p), positive_slots)
         # 3. A sample in doubt enters the negative cache.
@@ -68,6 +73,9 @@ def tda_loop(
         # 4. Score.
         if order == "update-first":
             outputs.append(score(z, f, t))
+        if labels is not None and labels[t] >= 0:
+            positive, negative = before
+            insert(positive, int(labels[t]), (f, 0.0, p), positive_slots)
     return np.array(outputs)
 
 

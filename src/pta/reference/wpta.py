@@ -30,9 +30,14 @@ def wpta_loop(
     prior: str = "local",
     gate: str = "balance",
     calibration: str = "matched",
+    labels: Array | None = None,
+    label_weight: float = 1.0,
     forgotten: Mapping[int, list[int]] | None = None,
 ) -> Array:
-    """Logits N×C of a stream, before some samples of which (by position) the sums of some classes are forgotten."""
+    """Logits N×C of a stream, before some samples of which (by position) the sums of some classes are forgotten.
+
+    A sample whose label (−1 if unknown) is a class is answered without it; then that class alone learns from it.
+    """
     T, (classes, d) = anchors, anchors.shape
     V = T - T.mean(axis=0)
     sx, G = np.zeros(d), np.zeros((d, d))
@@ -55,7 +60,7 @@ def wpta_loop(
                 relative = ridge + early_ridge / t
                 enough = spread >= least_spread
                 P[layer] = np.linalg.inv(S / (spread / d) + relative * np.eye(d)) if enough else np.eye(d)
-        score = z
+        score, before = z, (M.copy(), n.copy())
         for layer in range(depth):
             # 2. Classes that are probable enough learn.
             s = softmax(score)
@@ -67,6 +72,10 @@ def wpta_loop(
             # 4. Score.
             score = z + image_weight * scale * cosines(x - m, E, P[layer])
         outputs.append(score)
+        if labels is not None and labels[t] >= 0:
+            M, n = before
+            M[:, labels[t]] += label_weight * x
+            n[:, labels[t]] += label_weight
         # 5. Sums over all samples.
         sx = sx + x
         G = G + np.outer(x, x)

@@ -29,6 +29,8 @@ FORGOTTEN = 1e-7
 _LONGEST_TAIL = 1024
 
 
+LABEL_WEIGHTS = 1e-3, 100.0  # from, to
+
 PARAMETERS: dict[str, Any] = {
     "h": number(
         20.0, 1e-3, 1e9, "larger h learns more slowly: a sample of probability 1 has weight 1 − e^(−1/h), Eq. 3"
@@ -107,6 +109,10 @@ class Prototypes:
     length: Tensor
     touched: Tensor  # C flags: something has flowed into P
     resting: Tensor  # C flags: refreshing R again would not move it (never touched, or arrived at P/‖P‖)
+
+    def clone(self) -> "Prototypes":
+        """An independent copy."""
+        return Prototypes(*(tensor.clone() for tensor in vars(self).values()))
 
     @property
     def arrived_within(self) -> float:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pta.core.labels import UNKNOWN, Labels
 from pta.engines.pta.rule import DOUBT, Rule
 from pta.engines.zero_shot import ZeroShot
 
@@ -17,7 +18,7 @@ class Touches:
 
     samples: NDArray[np.int64]  # E row numbers in the batch
     classes: NDArray[np.int64]  # E class numbers
-    probabilities: NDArray[np.float64]  # E zero-shot probabilities
+    probabilities: NDArray[np.float64]  # E zero-shot probabilities; where the sample has a label, its weight
     count: int  # the number of samples B, touching or not
 
     @classmethod
@@ -29,6 +30,23 @@ class Touches:
         samples, classes = np.divmod(high, values.shape[1])
         order = np.argsort(classes, kind="stable")
         return cls(samples[order], classes[order], values.reshape(-1)[high[order]].astype(np.float64), len(values))
+
+    @classmethod
+    def of_labels(cls, labels: Labels, weight: float) -> "Touches":
+        """The touches of the samples that have a label: each its class alone, as if it had that probability."""
+        samples = np.flatnonzero(labels != UNKNOWN)
+        samples = samples[np.argsort(labels[samples], kind="stable")]
+        return cls(samples, labels[samples], np.full(len(samples), weight), len(labels))
+
+    def with_labels(self, labels: Labels, weight: float) -> "Touches":
+        """The same where samples with a label touch its class alone."""
+        rest, known = self.only(labels[self.samples] == UNKNOWN), Touches.of_labels(labels, weight)
+        samples, classes, probabilities = (
+            np.concatenate([getattr(one, name) for one in (rest, known)])
+            for name in ("samples", "classes", "probabilities")
+        )
+        order = np.lexsort((samples, classes))
+        return Touches(samples[order], classes[order], probabilities[order], self.count)
 
     def only(self, chosen: NDArray[np.bool_]) -> "Touches":
         """The chosen ones of the same batch."""

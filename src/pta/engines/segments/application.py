@@ -23,7 +23,7 @@ _ROUNDING = 10
 
 def after_segment(prototypes: Prototypes, anchors: Tensor, segment: Segment) -> tuple[Prototypes, bool]:
     """The prototypes from before a segment as they are after it, and whether its samples would have made them so."""
-    new = Prototypes(*(tensor.clone() for tensor in vars(prototypes).values()))
+    new = prototypes.clone()
     exact = not segment.head.count or _apply_head(new, anchors, segment)
     advance(new, anchors, segment.tail.to(anchors.device), segment.touches, segment.rule)
     if segment.head.count and not (segment.rule.anchor == "recursive" and segment.rule.renormalise):

@@ -17,7 +17,7 @@ from torch import Tensor
 from pta.core.parameters import check_given
 from pta.core.samples import LONGEST_MEAN, SMALLEST_NORM
 from pta.door.files import load_tensors, save_tensors
-from pta.engines.pta.rule import PARAMETERS, Rule
+from pta.engines.pta.rule import LABEL_WEIGHTS, PARAMETERS, Rule
 from pta.engines.pta.touches import Touches
 from pta.engines.segments.affine import AffineMap, AnchoredMap
 from pta.errors import PtaError, StateMismatch, shown
@@ -160,7 +160,7 @@ def require_whole(
     _require_numbers("classes", head.classes, K, torch.int64, 0, C - 1)
     ascending = (head.classes.diff() > 0).all() and (n > 0 or not K)
     _require(ascending, "its classes must be different and ascending, and none if it is all tail")
-    once, every_time = (float(rule.log_decay(np.array(p))) for p in (rule.threshold * (1 - _ROUNDING), 1 + _ROUNDING))
+    once, every_time = (float(rule.log_decay(np.array(weight))) for weight in _weights(rule))
     _require_numbers("log_decay", head.log_decay, K, wide, n * every_time * (1 + _ROUNDING), once)
     _require_rows("offset", head.offset, -torch.expm1(head.log_decay), d, tail.dtype)
     _require_numbers("spread", head.spread, K, wide, 0.0, math.pi)
@@ -196,8 +196,13 @@ def require_touches(touches: Touches, rule: Rule, count: int, classes: int) -> N
     inside = ((samples >= 0) & (samples < count) & (touched >= 0) & (touched < classes)).all()
     ordered = ((np.diff(touched) > 0) | ((np.diff(touched) == 0) & (np.diff(samples) > 0))).all()
     _require(inside and ordered, "its touches must be of its samples and classes, ordered by class, then by sample")
-    enough = (np.fmin(p, 2.0).astype(np.float32) >= np.float32(rule.threshold)) & (p <= 1 + _ROUNDING)
-    _require(enough.all(), f"the probabilities of its touches must be from {rule.threshold:g} to 1")
+    least, most = _weights(rule)
+    _require(((p >= least) & (p <= most)).all(), f"the weights of its touches must be from {least:g} to {most:g}")
+
+
+def _weights(rule: Rule) -> tuple[float, float]:
+    """The least and the most that a touch can weigh: a probability, or what a label weighs."""
+    return min(rule.threshold * (1 - _ROUNDING), LABEL_WEIGHTS[0]), LABEL_WEIGHTS[1]
 
 
 def _require(holds: Any, complaint: str) -> None:

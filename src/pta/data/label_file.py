@@ -1,0 +1,94 @@
+"""A CSV file of labels that a person gave: which sample, by path, id or sequence number, and its class.
+
+The header has `label` and at least one of `path`, `id` and `sequence`; other columns are ignored, so a file that
+`pta audit` wrote is one. The label `none` says that a sample belongs to none of the classes. Rows without a label are
+left out. A text that begins like a formula may have `'` in front of it, as in the files that `pta predict` writes.
+"""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pta.core.labels import NONE
+from pta.door.files import read_text
+from pta.door.safe_text import from_csv_cell
+from pta.errors import InvalidParameter, UnreadableFile, nearest, shown
+
+NONE_OF_THEM = "none"
+_PLACES = ("path", "id", "sequence")
+
+
+@dataclass(frozen=True)
+class LabelRow:
+    """The label of a sample."""
+
+    line: int
+    label: str
+    path: str | None = None
+    id: str | None = None
+    place: int = 0  # in the request with this id
+    sequence: int | None = None
+
+    @property
+    def key(self) -> str | None:
+        """What the sample is called in rows of answers."""
+        return self.path or self.id
+
+
+def read_label_file(file: Path) -> list[LabelRow]:
+    """The rows that have a label."""
+    reader = csv.reader(io.StringIO(read_text(file, "CSV of labels"), newline=""), strict=True)
+    rows = []
+    try:
+        header = [cell.strip().lower() for cell in next(reader, [])]
+        if "label" not in header or not set(header) & set(_PLACES):
+            found = ",".join(header)[:60]
+            raise UnreadableFile(
+                f"{file}: the first line must name the column label and one of {', '.join(_PLACES)}, found {found!r}"
+            )
+        for cells in reader:
+            given = dict(zip(header, map(str.strip, cells), strict=False))
+            if given.get("label"):
+                rows.append(
+                    _row({name: from_csv_cell(cell) for name, cell in given.items() if cell}, file, reader.line_num)
+                )
+    except csv.Error as error:
+        raise UnreadableFile(f"{file}: line {reader.line_num} is not CSV: {error}") from None
+    if not rows:
+        raise UnreadableFile(f"{file} has no label")
+    return rows
+
+
+def _row(given: Mapping[str, str], file: Path, line: int) -> LabelRow:
+    numbers = {}
+    for name in ("place", "sequence"):
+        if (text := given.get(name)) is not None:
+            if not (text.isascii() and text.isdecimal() and len(text) < 19):
+                raise UnreadableFile(f"{file}: line {line} has the {name} {text!r}, which is no whole number")
+            numbers[name] = int(text)
+    if not set(given) & set(_PLACES):
+        raise UnreadableFile(f"{file}: line {line} names no sample ({', '.join(_PLACES)})")
+    return LabelRow(line, given["label"], given.get("path"), given.get("id"), **numbers)
+
+
+def labels_by_key(file: Path, class_names: Sequence[str]) -> dict[str, int]:
+    """The class numbers of samples, by path or id; NONE for none of the classes."""
+    numbers = {name: number for number, name in enumerate(class_names)}
+    if NONE_OF_THEM in numbers:
+        raise InvalidParameter(
+            f"a class is called {NONE_OF_THEM}, which in {file} means none of the classes; rename it"
+        )
+    numbers[NONE_OF_THEM] = NONE
+    labels: dict[str, int] = {}
+    for row in read_label_file(file):
+        if row.label not in numbers:
+            raise UnreadableFile(
+                f"{file}: line {row.line} has the label {shown(row.label)}; {nearest(row.label, numbers)}"
+            )
+        if row.key is None:
+            raise UnreadableFile(f"{file}: line {row.line} names its sample by sequence number alone; a path is needed")
+        if labels.setdefault(row.key, numbers[row.label]) != numbers[row.label]:
+            raise UnreadableFile(f"{file}: line {row.line} gives {row.key} a second label; keep one of them")
+    return labels
