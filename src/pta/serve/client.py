@@ -96,6 +96,14 @@ class Client:
         """What is known of a stream."""
         return self._json("GET", _place(stream))
 
+    def rows(self, stream: str = "default", after: int = 0) -> dict[str, Any]:
+        """Some learned samples after a sequence number, with what they were answered.
+
+        `rows` are in order, `next` is the sequence number to go on after, None at the end, and `left_out` counts rows
+        whose answers a killed process did not write.
+        """
+        return self._json("GET", f"{_place(stream)}/rows?after={after}")
+
     def operate(self, stream: str, operation: str, *, dry_run: bool = False, **argument: Any) -> dict[str, Any]:
         """Change a stream (`pta.serve.operations` lists how), e.g. `operate("default", "rewind", sequence=1000)`.
 

@@ -6,7 +6,12 @@ What an operation does is a method of `streams.operating.Operating`, and which r
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args, get_origin
+
+LABELS = list[dict[str, Any]]
+"""What samples are: each by `sequence`, or by `id` and `place`, with the name of a class or null as its `label`."""
+MOST_LABELS = 4096
+"""In one request."""
 
 
 @dataclass(frozen=True)
@@ -16,15 +21,20 @@ class Argument:
     name: str  # in the body of a request and in a call of the client
     kind: Any  # the type; bytes are the whole body of a request, and a file of the command
     help: str
-    option: str = ""  # of the command, where it has another name
+    option: str = ""  # of the command, where it has another name; one without -- is given by its place
     required: bool = False
+    choices: tuple[str, ...] = ()  # of a text
     bounds: Mapping[str, float] = field(default_factory=dict)  # as JSON Schema names them
 
     def accepts(self, value: Any) -> bool:
         """Whether a value of JSON is of its kind and within its bounds."""
         fits = type(value) is self.kind or (self.kind is float and type(value) is int)
-        if self.kind == list[str]:
-            fits = type(value) is list and all(type(one) is str for one in value)
+        if get_origin(self.kind) is list:
+            (kind,) = get_args(self.kind)
+            kind = get_origin(kind) or kind
+            fits = type(value) is list and all(type(one) is kind for one in value)
+        if self.choices:
+            return fits and value in self.choices
         size = len(value) if fits and isinstance(value, str | list) else value
         return fits and all(
             size >= bound if name.startswith("min") else size <= bound for name, bound in self.bounds.items()
@@ -51,6 +61,11 @@ class StreamOperation:
     def takes_file(self) -> bool:
         """Whether the body of a request is the content of a file."""
         return any(argument.kind is bytes for argument in self.arguments)
+
+    @property
+    def takes_labels(self) -> bool:
+        """Whether it is told of many samples; its command has options or a file for them."""
+        return any(argument.kind == LABELS for argument in self.arguments)
 
     @property
     def needs_body(self) -> bool:
@@ -92,7 +107,28 @@ OPERATIONS = {
             "Go on from an exported state.",
             (Argument("content", bytes, "A state that was exported, or written by pta predict.", required=True),),
         ),
-        StreamOperation("undo", "Undo the last reset, rewind, unlearn or import; samples learned since then stay."),
+        StreamOperation(
+            "label",
+            "Say what learned samples are, as if it had been known when they came.",
+            (
+                Argument(
+                    "labels",
+                    LABELS,
+                    "The class of samples, or null for none of the classes.",
+                    required=True,
+                    bounds={"minItems": 1, "maxItems": MOST_LABELS},
+                ),
+            ),
+        ),
+        StreamOperation(
+            "answers",
+            "Answer with what adaptation says, or with what zero-shot says; learning goes on.",
+            (Argument("answers", str, "Whose answers.", "answers", required=True, choices=("adapted", "zero-shot")),),
+            confirm=False,
+        ),
+        StreamOperation(
+            "undo", "Undo the last reset, rewind, unlearn, label or import; samples learned since then stay."
+        ),
         StreamOperation("delete", "Erase the stream and its files, which cannot be undone.", method="DELETE"),
     )
 }

@@ -3,7 +3,8 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from hashlib import blake2b
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +16,16 @@ NAME = rf"(?:[A-Za-z0-9_-]{_REST}{{0,63}}|\.[A-Za-z0-9_-]{_REST}{{0,62}}|\.\.{_R
 ITS_LETTERS = "1 to 64 letters, digits, dots, hyphens and underscores, and is not . or .."
 """What streams and models can be called: no part of an address that clients and proxies take out of it."""
 
+LONGEST_TEXT = 128
+"""Bytes of an id or a source."""
+
 Learn = Literal["true", "false", "try"]
 """Learned or an error; not learned; learned if possible, else answered with the reason why not."""
+
+
+def id_hash(id: str) -> bytes:
+    """What the journal keeps of an id."""
+    return blake2b(id.encode(), digest_size=16).digest()
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,15 @@ class Request:
         return len(self.pictures if self.features is None else self.features)  # type: ignore[arg-type]
 
 
+class SampleLabel(NamedTuple):
+    """What a person says of a learned sample, which is named by its sequence number or by id and place."""
+
+    label: str | None  # the name of a class; None for none of the classes
+    sequence: int | None = None
+    id: str | None = None  # of its request
+    place: int = 0  # in its request
+
+
 class Refused(UserMistake):
     """The request changed nothing; the message says what to do. A status of 500 or above is a failure of the service.
 
@@ -55,13 +73,16 @@ DTYPES = {"FP32": "<f4", "FP16": "<f2", "INT64": "<i8"}
 USUAL_OUTPUTS = {
     "label": "BYTES",
     "zero_shot_label": "BYTES",
+    "adapted_label": "BYTES",
     "probability": "FP32",
     "zero_shot_probability": "FP32",
     "entropy": "FP32",
     "sequence": "INT64",
 }
+STORED_OUTPUTS = {**USUAL_OUTPUTS, "adapted_probability": "FP32"}
+"""Those that a repeated answer has."""
 TOP_OUTPUTS = {"top_label": "BYTES", "top_probability": "FP32"}
-OUTPUTS = {**USUAL_OUTPUTS, **TOP_OUTPUTS, "logits": "FP32"}
+OUTPUTS = {**STORED_OUTPUTS, **TOP_OUTPUTS, "logits": "FP32"}
 """The datatype of every output, by its name."""
 
 

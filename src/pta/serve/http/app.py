@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pta import __version__
+from pta.errors import shown
 from pta.serve.http.events import Events
 from pta.serve.http.gate import Endpoint, Gate, Json
 from pta.serve.http.monitoring import Metrics
@@ -28,6 +29,7 @@ from pta.serve.http.protocol import (
 from pta.serve.http.security import COOKIE, PAGE, Guard, HttpSettings
 from pta.serve.operations import OPERATIONS, StreamOperation
 from pta.serve.requests import Refused
+from pta.serve.streams.row_export import MOST_ROWS
 from pta.serve.streams.service import Service
 
 _LARGE_BODY = 2**18  # bytes that are parsed beside the event loop
@@ -114,6 +116,10 @@ def _streams(service: Service, events: Events) -> list[Endpoint]:
         file = {"content-disposition": f'attachment; filename="{name}.safetensors"'}
         return Response(service.export(name), media_type=_BYTES, headers=file)
 
+    def rows(request: Request, name: str) -> dict[str, Any]:
+        after = _whole_number(request, "after", 0, 0, 2**62 - 1)
+        return service.rows(name, after, _whole_number(request, "limit", MOST_ROWS, 1, MOST_ROWS))
+
     async def watch(request: Request, name: str) -> Response:
         return events.answer(name, request.headers.get("last-event-id"))
 
@@ -123,9 +129,18 @@ def _streams(service: Service, events: Events) -> list[Endpoint]:
         Endpoint("PUT", stream, lambda _, name: service.create(name), "Make a stream unless it is there"),
         Endpoint("GET", stream, lambda _, name: service.summary(name), "What is known of a stream"),
         *map(operating, OPERATIONS.values()),
+        Endpoint("GET", f"{stream}/rows", rows, "Learned samples with their answers, page by page", "rows"),
         Endpoint("GET", f"{stream}/export", export, "The state as a file", "file"),
         Endpoint("GET", f"{stream}/events", watch, "Summaries as they change", "events"),
     ]
+
+
+def _whole_number(request: Request, name: str, usual: int, least: int, most: int) -> int:
+    """A number in the query of a request."""
+    given = request.query_params.get(name, str(usual))
+    if not (given.isascii() and given.isdecimal() and len(given) < 20 and least <= int(given) <= most):
+        raise Refused(f"{name} must be a whole number from {least} to {most:,}, got {shown(given)}")
+    return int(given)
 
 
 def _page(guard: Guard) -> list[Endpoint]:

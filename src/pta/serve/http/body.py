@@ -21,6 +21,7 @@ class Limit(NamedTuple):
 
 WITHOUT_TOKEN = Limit(4096, "without a token at most {:,} are read")  # for the token itself
 OPERATION = Limit(2**18, "an operation takes at most {:,}")  # for a list of classes; it is parsed in the event loop
+LABELS = Limit(2**20, "an operation with labels takes at most {:,}")
 
 
 class ClientLeft(Exception):

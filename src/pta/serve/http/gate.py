@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from pta.errors import FileInUse, MachineFailure, UserMistake
-from pta.serve.http.body import OPERATION, WITHOUT_TOKEN, Bodies, Body, ClientLeft
+from pta.serve.http.body import LABELS, OPERATION, WITHOUT_TOKEN, Bodies, Body, ClientLeft, Limit
 from pta.serve.http.connections import Connections
 from pta.serve.http.monitoring import AccessLog, Metrics
 from pta.serve.http.security import HEADERS, Guard, HttpSettings
@@ -26,6 +26,7 @@ from pta.serve.requests import Refused
 
 _CLOSE = (b"connection", b"close")
 _LARGE_ROUTES = ("/infer", *(f"/{operation.name}" for operation in OPERATIONS.values() if operation.takes_file))
+_OPERATIONS_WITH_LABELS = tuple(f"/{operation.name}" for operation in OPERATIONS.values() if operation.takes_labels)
 _CLIENT_LEFT = 499  # as nginx logs it; nobody receives it
 
 
@@ -98,8 +99,7 @@ class Gate:
                 raise Refused(
                     f"{method} {path}: Method Not Allowed; it takes {' or '.join(self.endpoints[route])}", 405
                 )
-            limit = WITHOUT_TOKEN if not has_token else None if path.endswith(_LARGE_ROUTES) else OPERATION
-            scope["pta.body"] = await body.read(limit)
+            scope["pta.body"] = await body.read(_limit(path) if has_token else WITHOUT_TOKEN)
             response = await _answered(self.endpoints[route][method], Request(scope, receive), name)
             await response(scope, receive, answer)
         except ClientLeft:
@@ -118,6 +118,13 @@ class Gate:
             seconds = perf_counter() - started
             self._metrics.request(route, status, seconds)
             self._log.request(number, method, path, scope.get("pta.stream"), status, seconds)
+
+
+def _limit(path: str) -> Limit | None:
+    """Of the body of a request, if it is less than that of all."""
+    if path.endswith(_LARGE_ROUTES):
+        return None
+    return LABELS if path.endswith(_OPERATIONS_WITH_LABELS) else OPERATION
 
 
 def _pattern(path: str) -> tuple[str, str]:

@@ -8,8 +8,10 @@ from typing import Any
 
 from pta import __version__
 from pta.serve.http.gate import Endpoint
-from pta.serve.operations import OPERATIONS, StreamOperation
+from pta.serve.http.labels import LABEL_SCHEMA
+from pta.serve.operations import LABELS, OPERATIONS, StreamOperation
 from pta.serve.requests import NAME, OUTPUTS
+from pta.serve.streams.row_export import MOST_ROWS
 from pta.serve.streams.served_model import Shape
 
 _KINDS: dict[Any, dict[str, Any]] = {
@@ -18,6 +20,7 @@ _KINDS: dict[Any, dict[str, Any]] = {
     float: {"type": "number"},
     str: {"type": "string"},
     list[str]: {"type": "array", "items": {"type": "string"}},
+    LABELS: {"type": "array", "items": LABEL_SCHEMA},
 }
 
 
@@ -26,7 +29,7 @@ def document(endpoints: Iterable[Endpoint], shape: Shape) -> dict[str, Any]:
     tensors = [{"$ref": f"#/components/schemas/{name}"} for name in ("Features", "Pictures")]
     known = {
         **{"version": __version__, "name": f"^{NAME}$", "outputs": [*OUTPUTS]},
-        **{"batch": shape.batch, "dim": shape.dim, "classes": shape.classes},
+        **{"most_rows": MOST_ROWS, "batch": shape.batch, "dim": shape.dim, "classes": shape.classes},
         "inputs": {"oneOf": tensors} if shape.takes_pictures else tensors[0],
     }
     text = (resources.files("pta.serve.http") / "openapi.json").read_text("utf-8")
@@ -59,6 +62,7 @@ def _request_body(operation: StreamOperation, schemas: dict[str, Any]) -> dict[s
     properties = {}
     for argument in operation.arguments:
         schema = {**_KINDS[argument.kind], **argument.bounds, "description": argument.help}
+        schema |= {"enum": argument.choices} if argument.choices else {}
         properties[argument.name] = schema if argument.required else {"anyOf": [schema, {"type": "null"}]}
     required = [argument.name for argument in operation.arguments if argument.required]
     body = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

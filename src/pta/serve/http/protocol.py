@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 
 from pta.core.samples import LARGEST_NORM, SMALLEST_NORM
 from pta.errors import first_line, nearest, shown
+from pta.serve.http.labels import read_labels
 from pta.serve.operations import StreamOperation
 from pta.serve.requests import (
     DTYPES,
+    LONGEST_TEXT,
     OUTPUTS,
     TOP_OUTPUTS,
     USUAL_OUTPUTS,
@@ -37,7 +39,6 @@ DEFAULT_STREAM = "default"
 JSON_LENGTH = b"inference-header-content-length"
 
 _ADDRESS = re.compile(rb"\s*(https?|file|ftp|data):", re.IGNORECASE)
-_LONGEST_TEXT = 128  # bytes of an id or a source
 _MOST_BESIDE = 4096  # values in JSON besides features, with the commas in texts
 _USUAL_TOP = 5
 _LEARN: dict[Any, Learn] = {True: "true", False: "false", "true": "true", "false": "false", "try": "try"}
@@ -86,8 +87,8 @@ def read_request(body: bytes, json_length: bytes | None, shape: Shape) -> tuple[
     id = head.get("id")
     if not isinstance(learn, bool | str) or learn not in _LEARN:
         raise Refused(f'learn must be true, false or "try", got {shown(learn)}')
-    if id is not None and (not isinstance(id, str) or len(id.encode()) > _LONGEST_TEXT):
-        raise Refused(f"id must be a text of at most {_LONGEST_TEXT} bytes, got {shown(id)}")
+    if id is not None and (not isinstance(id, str) or len(id.encode()) > LONGEST_TEXT):
+        raise Refused(f"id must be a text of at most {LONGEST_TEXT} bytes, got {shown(id)}")
     request = Request(
         stream=_text("stream", parameters.get("stream")) or DEFAULT_STREAM,
         id=id or None,  # an empty one is what some clients send for none
@@ -124,11 +125,12 @@ def read_arguments(operation: StreamOperation, body: bytes) -> dict[str, Any]:
             raise Refused(f"{argument.name} is required: {argument.help}")
         if argument.name in given and not argument.accepts(given[argument.name]):
             bounds = "".join(f", {name} {bound:,}" for name, bound in argument.bounds.items())
+            bounds += f", {' or '.join(argument.choices)}" * bool(argument.choices)
             kind = getattr(argument.kind, "__name__", "list")
             raise Refused(f"{argument.name} must be of type {kind}{bounds}, got {shown(given[argument.name])}")
     if operation.exactly_one and len(given) != 1:
         raise Refused(f"give either {' or '.join(argument.name for argument in operation.arguments)}")
-    return given
+    return given | {"labels": read_labels(given["labels"])} if operation.takes_labels else given
 
 
 def write_reply(reply: Result, wanted: Wanted, model: str) -> tuple[bytes, int | None]:
@@ -157,8 +159,8 @@ def _require_known(where: str, given: Mapping[str, Any], known: Sequence[str]) -
 def _text(name: str, given: object) -> str | None:
     if given is None:
         return None
-    if not isinstance(given, str) or not given.isprintable() or not 0 < len(given.encode()) <= _LONGEST_TEXT:
-        raise Refused(f"{name} must be a text of 1 to {_LONGEST_TEXT} printable bytes, got {shown(given)}")
+    if not isinstance(given, str) or not given.isprintable() or not 0 < len(given.encode()) <= LONGEST_TEXT:
+        raise Refused(f"{name} must be a text of 1 to {LONGEST_TEXT} printable bytes, got {shown(given)}")
     return given
 
 

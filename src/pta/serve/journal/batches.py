@@ -3,13 +3,14 @@
 Changes happen in a transaction of the caller, who holds the lock for writing.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from sqlite3 import Connection
 
 import numpy as np
 
-from pta.serve.journal.chain import last_link, unchain
-from pta.serve.journal.rows import ANSWER, GroupRows, NewRequest, StoredAnswers
+from pta.serve.journal.chain import last_link, replace_argument, unchain
+from pta.serve.journal.rows import ANSWER, AnsweredRows, GroupRows, NewRequest, StoredAnswers
 from pta.serve.journal.schema import (
     INSERT_SOURCE,
     INSERT_STREAM,
@@ -41,6 +42,25 @@ def group_rows(batch: Batch, rows: list[SampleRow], names: Mapping[int, str]) ->
         np.frombuffer(b"".join([row.feature for row in rows]), np.float16).reshape(len(rows), -1),
         tuple([row.touches for row in rows]),
     )
+
+
+def answered_rows(
+    batch: int,
+    first: int,
+    time: float,
+    stored: bytes | None,
+    rows: Sequence[tuple[int, int | None, bytes | None]],
+    names: Mapping[int, str],
+) -> AnsweredRows:
+    """A batch from its samples (row, source, hash of the id in the first row of a request) and its stored answers."""
+    hashes, places = list[bytes](), list[int]()
+    for _, _, id_hash in rows:
+        hashes.append(hashes[-1] if id_hash is None else id_hash)
+        places.append(places[-1] + 1 if id_hash is None else 0)
+    sequences = np.array([first + row - batch for row, _, _ in rows], np.int64)
+    sources = tuple(None if source is None else names.get(source) for _, source, _ in rows)
+    answers = None if stored is None else np.frombuffer(stored[:-8], ANSWER)
+    return AnsweredRows(first, time, sequences, sources, tuple(hashes), tuple(places), answers)
 
 
 def rows_of(request: NewRequest, row: int, source: int | None) -> list[SampleRow]:
@@ -113,6 +133,18 @@ def erase_samples(connection: Connection, source: SourceRow, until: int) -> int:
     else:
         connection.execute(INSERT_SOURCE, with_seal(*source._replace(first=first)))
     return erased
+
+
+def erase_labels(connection: Connection, source: SourceRow, until: int) -> None:
+    """Remove the labels of the samples of a source up to a sequence number."""
+    query = "SELECT id, stream, sequence, time, kind, argument FROM operations WHERE stream = ? AND kind = 'label'"
+    for row in connection.execute(query, (source.stream,)).fetchall():
+        argument = json.loads(row[-1])
+        if source.name in argument["labels"]:
+            rest = [pair for pair in zip(*argument["labels"].pop(source.name), strict=True) if pair[0] > until]
+            if rest:
+                argument["labels"][source.name] = [*zip(*rest, strict=True)]
+            replace_argument(connection, row, json.dumps(argument, sort_keys=True))
 
 
 def delete_stream(connection: Connection, stream: StreamRow) -> StreamRow:

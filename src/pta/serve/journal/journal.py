@@ -7,7 +7,7 @@ its tables in `schema.py`.
 import json
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -17,7 +17,7 @@ import numpy as np
 from pta.door.locks import claimed, holder
 from pta.errors import FileInUse, InvalidParameter, StateMismatch, UnreadableFile, shown
 from pta.serve.journal import batches, schema
-from pta.serve.journal.chain import add_chain
+from pta.serve.journal.chain import bring_up_to_date
 from pta.serve.journal.check import damage, damage_of_rows
 from pta.serve.journal.data_folder import FILE_NAME, keep_data_private, make_private_folder, require_plain_data
 from pta.serve.journal.database import JournalDatabase, Registry
@@ -25,6 +25,7 @@ from pta.serve.journal.loss import Witnesses, is_damaged
 from pta.serve.journal.repair import repair_journal
 from pta.serve.journal.rows import (
     ANSWER,
+    AnsweredRows,
     BatchSpan,
     Committed,
     Found,
@@ -148,6 +149,30 @@ class Journal:
             "SELECT group_, first, first + span - 1 FROM batches WHERE stream = ? AND first <= ? ORDER BY first DESC"
         )
         return BatchSpan(*self._database.read(f"{query} LIMIT 1", stream, sequence)[0])
+
+    def sources_of(self, stream: int, sequences: Iterable[int]) -> dict[int, str | None]:
+        """The sources of those among these rows that are samples and are there."""
+        query = """
+            SELECT s.source FROM batches b JOIN samples s ON s.id = b.id + ?2 - b.first AND ?2 < b.first + b.span
+            WHERE b.stream = ?1 AND b.first = (SELECT max(first) FROM batches WHERE stream = ?1 AND first <= ?2)
+        """
+        names = {source.id: source.name for source in self._known.sources.values()}
+        found = ((sequence, self._database.read(query, stream, sequence)) for sequence in sequences)
+        return {sequence: names.get(rows[0][0]) for sequence, rows in found if rows}
+
+    def answered(self, stream: int, after: int) -> Iterator[AnsweredRows]:
+        """The samples of a stream after a sequence number without their features, batch by batch."""
+        start = "SELECT max(first) FROM batches WHERE stream = ? AND first <= ?"
+        first = self._database.read(start, stream, after + 1)[0][0] or 0
+        next_batch = "SELECT id, first, span, time, answers FROM batches WHERE stream = ? AND first >= ? ORDER BY first"
+        names = {source.id: source.name for source in self._known.sources.values()}
+        while found := self._database.read(f"{next_batch} LIMIT 1", stream, first):
+            ((id, first, span, time, stored),) = found
+            query = "SELECT id, source, id_hash FROM samples WHERE id BETWEEN ? AND ?"
+            rows = self._database.read(query, id, id + span - 1)
+            if rows:
+                yield batches.answered_rows(id, first, time, stored, rows, names)
+            first += span
 
     def operations(self, stream: int) -> list[OperationRow]:
         """All operations of a stream, in order."""
@@ -298,7 +323,7 @@ class Journal:
     # -- removing ---------------------------------------------------------------------------------------------------
 
     def erase(self, stream: int, source: str, until: int) -> int:
-        """Remove the samples of a source up to a sequence number from all files of the journal; says how many.
+        """Remove the samples of a source up to a sequence number from all files, with their labels; says how many.
 
         After an operation that has `erase` in its argument, the next `open` does it if the process ends before.
         """
@@ -313,6 +338,7 @@ class Journal:
             return 0
         with self._database.transaction() as connection:
             erased = batches.erase_samples(connection, known, until)
+            batches.erase_labels(connection, known, until)
             self._database.mark_erasing(1)
         self._known.read_sources()
         return erased
@@ -396,4 +422,4 @@ def _prepare(path: Path, identity: Mapping[str, Any]) -> None:
             raise StateMismatch(
                 f"{path} was written {was}, and is opened {now}; start as before, or choose another data folder"
             )
-    add_chain(path)
+    bring_up_to_date(path)

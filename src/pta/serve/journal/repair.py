@@ -15,17 +15,16 @@ from sqlite3 import Connection
 from typing import Any
 
 from pta.errors import UnreadableFile, family, reason
-from pta.serve.journal.chain import add_chain, breaks, broken_links, last_link
+from pta.serve.journal.chain import breaks, bring_up_to_date, broken_links, last_link
 from pta.serve.journal.check import damage, damage_of_rows
 from pta.serve.journal.data_folder import SET_ASIDE, keep_private, make_private_folder
 from pta.serve.journal.loss import CountFile, Witnesses, count_of, is_damaged
 from pta.serve.journal.schema import (
-    FORMAT,
+    FORMATS,
     INSERT_BATCH,
     INSERT_OPERATION,
     INSERT_SAMPLE,
     INSERT_STREAM,
-    UNCHAINED,
     UPDATE_ABOUT,
     Batch,
     StreamRow,
@@ -58,7 +57,7 @@ def repair_journal(path: Path) -> None:
     try:
         if has_damage or is_damaged(log):
             _keep(path, log)
-        with closing(connect(path, FORMAT, UNCHAINED)) as connection:  # so that no later file is read with its log
+        with closing(connect(path, *FORMATS)) as connection:  # so that no later file is read with its log
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         if has_damage:
             with new_journal(path) as into, closing(connect_to_read(path)) as old:
@@ -66,7 +65,7 @@ def repair_journal(path: Path) -> None:
                 _copy_groups(old, into)
                 _go_on(into, witnesses, path.parent, has_lost)
         else:
-            add_chain(path)
+            bring_up_to_date(path)
             with closing(connect(path)) as into:
                 into.execute("BEGIN IMMEDIATE")
                 _go_on(into, witnesses, path.parent, has_lost)

@@ -71,6 +71,18 @@ class GroupRows(NamedTuple):
     touches: tuple[bytes, ...]
 
 
+class AnsweredRows(NamedTuple):
+    """The rows of a batch that are there, without their features."""
+
+    first: int  # sequence number of the batch, be its sample there or erased
+    time: float
+    sequences: NDArray[np.int64]
+    sources: tuple[str | None, ...]
+    id_hashes: tuple[bytes, ...]  # of their requests
+    places: tuple[int, ...]  # in their requests
+    answers: Answers | None  # of the whole batch; None where they are not written
+
+
 class BatchSpan(NamedTuple):
     """The sequence numbers that one stream has in one group, be their rows there or erased."""
 
@@ -80,7 +92,7 @@ class BatchSpan(NamedTuple):
 
 
 class OperationRow(NamedTuple):
-    """A row that is not a sample: reset, rewind, unlearn, import, undo, freeze or thaw."""
+    """A row that is not a sample: what an operation of `pta.serve.operations` does, or that labels are learned."""
 
     sequence: int
     time: float

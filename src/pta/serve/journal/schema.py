@@ -28,9 +28,12 @@ from pta.door.plain_files import (
 )
 from pta.errors import MachineFailure, PtaError, UnreadableFile, family, first_line
 
-FORMAT = 2
+FORMAT = 3
+UNLABELLED = 2
+"""The format before: the same tables, but who reads it does not know of labels."""
 UNCHAINED = 1
-"""The format before: without links. It is read, and `Journal.open` adds what is new."""
+"""The format before that: without links. Both are read, and `Journal.open` brings them up to date."""
+FORMATS = (FORMAT, UNLABELLED, UNCHAINED)
 PAGE = 16384
 _APPLICATION = 0x70746A6C  # "ptjl"
 _PATIENCE = 60.0  # seconds that a process waits for another's lock, which is held for milliseconds
@@ -224,7 +227,7 @@ def connect_to_read(path: Path) -> Connection:
     """A connection that changes nothing: the last other one to close would move the log into the database."""
     is_in_use = log_of(path).exists()
     connection = _connect(path, "mode=ro" if is_in_use else "mode=ro&immutable=1")  # which leaves no empty log
-    _require_format(connection, path, (FORMAT, UNCHAINED))
+    _require_format(connection, path, FORMATS)
     return connection
 
 
@@ -235,7 +238,7 @@ def log_of(database: Path) -> Path:
 
 def is_chained(connection: Connection) -> bool:
     """Whether a journal has links."""
-    return bool(value(connection, "PRAGMA user_version") == FORMAT)
+    return bool(value(connection, "PRAGMA user_version") != UNCHAINED)
 
 
 def _connect(path: Path, how: str) -> Connection:

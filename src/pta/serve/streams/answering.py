@@ -99,6 +99,16 @@ def answer(adapter: Adapter, scored: Scored, *, learn: bool) -> Answered:
     return Answered(logits, chances, answers)
 
 
+@torch.no_grad()
+def answer_zero_shot(classifier: ZeroShotClassifier, scored: Scored) -> Answered:
+    """Zero-shot's answers in the place of the method's."""
+    logits = ZeroShot(classifier, _samples(scored.unit).to(classifier.anchors)).logits
+    answers = scored.answers.copy()
+    for name in ("label", "probability", "entropy"):
+        answers[name] = answers[f"zero_shot_{name}"]
+    return Answered(logits, logits.double().softmax(dim=1).numpy(), answers)
+
+
 def warm_up(adapter: Adapter) -> None:
     """Compile what is compiled at the first sample and at the first batch, so that no request waits for it."""
     anchors = adapter.classifier.anchors[:2].float().numpy()

@@ -7,8 +7,8 @@ force excludes.
 * *Unlearn* of a source at o excludes its samples before o.
 * *Rewind* to t at o excludes the samples after t and before o, and lifts resets, imports and rewinds between them. What
   those had lifted is in force again. Un-learning stays in force.
-* *Label* gives samples a class, or excludes them as samples of no class. It stays in force as un-learning does, the last
-  label of a sample counts, and a sample that is excluded has none.
+* *Label* gives samples a class, or excludes them as samples of no class. It stays in force as un-learning does. The
+  last label of a sample counts, and a sample that is excluded has none.
 * *Undo* lifts the last operation in force. Un-learning that erased the samples is passed over.
 * *Freeze* and *thaw* change no state, and neither does *answers*, which says whose answers are given.
 
@@ -26,8 +26,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from pta.core.labels import NONE, UNKNOWN
 from pta.serve.journal.rows import OperationRow
-from pta.serve.streams.labels import NONE_OF_THE_CLASSES, UNKNOWN, Labels, Span, within
+from pta.serve.streams.labels import Labels, Span, within
 
 LIFTABLE = ("reset", "import", "rewind", "unlearn", "label")
 """The operations that can be undone."""
@@ -102,7 +103,7 @@ class History:
         for source, spans in self._excluded_of.items():
             if source in sources:
                 mask |= within(sequences, spans) & np.array([one == source for one in sources])
-        return mask | (self.labels.find(sequences) == NONE_OF_THE_CLASSES) if self.labels else mask
+        return mask | (self.labels.find(sequences) == NONE) if self.labels else mask
 
     def labels_of(self, sequences: NDArray[np.int64]) -> NDArray[np.int64] | None:
         """The classes that these samples are labelled with, as `Adapter.step` takes them; None if none has a label."""
@@ -144,15 +145,23 @@ class History:
         return blake2b(content, digest_size=16).hexdigest()
 
 
-def followed(operations: Sequence[OperationRow]) -> list[OperationRow]:
-    """Without the labels that the state of a running stream had not come to after these operations."""
-    reached = 0
+def waiting(operations: Iterable[OperationRow]) -> list[OperationRow]:
+    """The labels that the state of a running stream has not come to after these operations."""
+    labels: list[OperationRow] = []
     for one in operations:
-        if one.kind in _REPLAYED:
-            reached = one.sequence
+        if one.kind == "label":
+            labels.append(one)
+        elif one.kind in _REPLAYED:
+            labels = []
         elif one.kind == "corrected":
-            reached = max(reached, one.argument["until"])
-    return [one for one in operations if one.kind != "label" or one.sequence <= reached]
+            labels = [label for label in labels if label.sequence > one.argument["until"]]
+    return labels
+
+
+def followed(operations: Sequence[OperationRow]) -> list[OperationRow]:
+    """The operations without those labels."""
+    left = {one.sequence for one in waiting(operations)}
+    return [one for one in operations if one.sequence not in left]
 
 
 def _is_start(operation: OperationRow) -> bool:

@@ -11,10 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-UNKNOWN = -1
-"""The label of a sample that has none, as `Adapter.step` takes it."""
-NONE_OF_THE_CLASSES = -2
-"""The label of a sample that belongs to no class; it is not learned."""
+from pta.core.labels import UNKNOWN
 
 Span = tuple[int, int]
 """Sequence numbers from the first to the last, both included."""
@@ -24,7 +21,7 @@ class Labels(NamedTuple):
     """The last label of every sample that has one, by sequence number; without effect on samples that are excluded."""
 
     sequences: NDArray[np.int64]  # in order
-    classes: NDArray[np.int64]  # their labels: numbers of classes, or `NONE_OF_THE_CLASSES`
+    classes: NDArray[np.int64]  # their labels: numbers of classes, or `NONE`
     has_effect: NDArray[np.bool_]
 
     @classmethod

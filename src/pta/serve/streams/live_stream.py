@@ -12,8 +12,8 @@ import numpy as np
 from pta.methods.classes import class_weights, cosines_with_text
 from pta.serve.journal.rows import OperationRow
 from pta.serve.streams.answering import Answered, StreamState
-from pta.serve.streams.history import History
-from pta.serve.streams.past import Past
+from pta.serve.streams.history import LIFTABLE, History, followed, waiting
+from pta.serve.streams.past import Past, agrees
 from pta.serve.streams.served_model import rule_of
 
 _SECONDS = 10
@@ -24,7 +24,8 @@ class LiveStream:
     """The state of a stream, the operations on it, and what was answered.
 
     The writing thread decides by `frozen`, `gone` and the quota. The learning thread changes the state and the
-    operations, under `lock`; others read them under it.
+    operations, under `lock`; others read them under it. `history` is what the operations leave in force, `applied` what
+    the state has learned: the same without the labels that are `waiting`.
     """
 
     def __init__(
@@ -37,8 +38,9 @@ class LiveStream:
     ) -> None:
         self.name, self.number, self.past = name, number, past
         self.lock, self.changing = Lock(), Lock()  # `changing` is held by the one operation under way
-        self.state, self.operations = state, list(operations)
-        self.history = History.of(self.operations)
+        self.state, self.recovered = state, state.sequence  # the last row that an earlier process may have written
+        self.take_operations(operations)
+        self.replayed = (0, 0)  # samples of the replay that brings the state to its labels, and of how many
         self.frozen, self.gone = self.history.frozen, False
         self.failed: str | None = None  # why it learns nothing until the service is started again
         self.statistics = StreamStatistics(len(state.touches))
@@ -50,10 +52,17 @@ class LiveStream:
 
     def add_operation(self, row: OperationRow) -> None:
         """Take note of an operation that is in the journal."""
-        self.operations.append(row)
-        self.history = History.of(self.operations)
+        self.take_operations([*self.operations, row])
         self.time = row.time
         self.version += 1
+
+    def take_operations(self, operations: Iterable[OperationRow]) -> None:
+        """Take these for the operations that are in the journal."""
+        self.operations = list(operations)
+        self.waiting = waiting(self.operations)
+        self.history = self.applied = History.of(self.operations)
+        if self.waiting:
+            self.applied = History.of(followed(self.operations))
 
     def within_quota(self, count: int, quota: int) -> bool:
         """Whether `count` more samples may be learned in this minute; they are counted if so."""
@@ -77,7 +86,7 @@ class StreamStatistics:
         self._per_second: deque[tuple[int, int]] = deque(maxlen=_SECONDS + 1)
 
     def add(self, given: Answered, learned: bool, latencies: list[float]) -> None:
-        """Count the answers of a group, which were learned or not, with the seconds that each request took."""
+        """Count what the method says of a group, learned or not, with the seconds that each request took."""
         labels = given.answers["label"].tolist()
         alone = given.answers["zero_shot_label"].tolist()
         changed = [one != other for one, other in zip(labels, alone, strict=True)]
@@ -134,6 +143,7 @@ def brief_summary(stream: LiveStream) -> dict[str, Any]:
             "time": stream.time,
             "position": state.adapter.position,
             "frozen": stream.frozen,
+            "answers": stream.history.answers,
             "answered": stream.statistics.answered,
         }
 
@@ -145,6 +155,8 @@ def full_summary(stream: LiveStream, read_only: str | None) -> dict[str, Any]:
     """
     brief = brief_summary(stream)
     with stream.lock:
+        waiting = sum(row.argument["samples"] for row in stream.waiting)
+        replayed, of = stream.replayed if stream.waiting else (0, 0)
         counts = stream.statistics.summary()
         answers = list(stream.statistics.answers)
         touches = stream.state.touches.tolist()
@@ -162,6 +174,7 @@ def full_summary(stream: LiveStream, read_only: str | None) -> dict[str, Any]:
         **brief,
         **counts,
         "read_only": stream.failed or read_only,
+        "corrections": {"waiting": waiting, "replayed": replayed, "of": of},
         "classes": [dict(zip(("name", "touches", "weight", "answers", "cosine"), row, strict=True)) for row in rows],
         "sources": [{"source": source, "samples": samples} for source, samples in largest],
         "timeline": _timeline(stream),
@@ -178,14 +191,13 @@ def _timeline(stream: LiveStream) -> list[dict[str, Any]]:
             "sequence": row.sequence,
             "time": row.time,
             "kind": row.kind,
-            "argument": {name: value for name, value in row.argument.items() if name != "samples"},
+            "argument": {name: value for name, value in row.argument.items() if name not in ("samples", "labels")},
             "samples": row.argument.get("samples"),
-            "in_force": row.sequence in in_force,
+            "in_force": row.sequence in in_force or row.kind not in LIFTABLE,
         }
         for row in stream.operations[-_MOST_ROWS:]
     ]
     for one in stream.past.snapshots.saved[-_MOST_ROWS:] if stream.past else ():
-        agrees = one.fingerprint == history.fingerprint(one.sequence)
-        kind: dict[str, Any] = {"kind": "snapshot", "argument": {}, "samples": None, "in_force": agrees}
+        kind: dict[str, Any] = {"kind": "snapshot", "argument": {}, "samples": None, "in_force": agrees(one, history)}
         rows.append({"sequence": one.sequence, "time": one.time, **kind})
     return sorted(rows, key=lambda row: row["sequence"])[-_MOST_ROWS:]

@@ -9,13 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from pta.core.labels import NONE
 from pta.errors import MachineFailure, UserMistake, nearest
 from pta.methods.frozen import frozen_warning
 from pta.serve.journal.rows import JournalLike, OperationRow
 from pta.serve.open_files import require_free_files
-from pta.serve.requests import Refused
+from pta.serve.requests import Refused, SampleLabel
 from pta.serve.streams.answering import StreamState
+from pta.serve.streams.corrections import Corrections
 from pta.serve.streams.history import History
+from pta.serve.streams.labelled_samples import require_sample, sequences_of
+from pta.serve.streams.labels import label_argument
 from pta.serve.streams.live_stream import LiveStream
 from pta.serve.streams.past import Past, imported_adapter
 from pta.serve.streams.pipeline import Pipeline
@@ -23,11 +27,9 @@ from pta.serve.streams.served_model import ServedModel, rule_of
 from pta.serve.streams.stream_set import Saving, StreamSet
 
 _NOT_WRITTEN_YET = 2**62  # the sequence number of an operation that is being prepared
-_NEARLY_THERE = 256  # samples that the learning thread may catch up with
-_ROUNDS = 10
 
 Done = dict[str, Any]
-"""The stream, the operation, how many samples it concerns, and its row."""
+"""The stream, the operation, how many samples it concerns, and its row; of labels also how many are replayed."""
 
 
 class Operating:
@@ -45,6 +47,7 @@ class Operating:
         streams: StreamSet,
         pipeline: Pipeline,
         saving: Saving | None,
+        corrections: Corrections,
         stream: LiveStream,
         kind: str,
         dry_run: bool,
@@ -52,7 +55,7 @@ class Operating:
         self._served = served
         self._journal = journal
         self._streams = streams
-        self._pipeline, self._saving = pipeline, saving
+        self._pipeline, self._saving, self._corrections = pipeline, saving, corrections
         self._stream = stream
         self._kind = kind
         self._dry_run = dry_run
@@ -73,11 +76,7 @@ class Operating:
         return self._write({})
 
     def _reset(self, classes: Sequence[str] | None = None) -> Done:
-        names = self._served.classifier.class_names
-        for name in classes or ():
-            if name not in names:
-                raise Refused(f"no class is called {name!r}; {nearest(name, names)}")
-        numbers = None if classes is None else [names.index(name) for name in classes]
+        numbers = None if classes is None else [*map(self._number, classes)]
         argument = {} if numbers is None else {"classes": numbers}
         return self._write(argument, lambda row: self._stream.state.reset(numbers))
 
@@ -123,8 +122,33 @@ class Operating:
             assert self._saving is not None  # as there is a journal
             self._saving.save(stream).result()  # snapshots that learned from the rows go before the rows
             self._saving.thread.submit(past.snapshots.remove, first, done["sequence"] - 1).result()
-            self._pipeline.write(lambda: past.journal.erase(past.number, source, done["sequence"]))
+            self._pipeline.write(lambda: past.journal.erase(past.number, source, done["sequence"]), self._read_again)
         return done
+
+    def _label(self, labels: Sequence[SampleLabel]) -> Done:
+        """Write what the samples are; the state follows beside the stream."""
+        past, stream = self._past, self._stream
+        if not stream.state.adapter.takes_labels:
+            raise Refused(f"{self._served.method} does not learn labels; pta, wpta and tda do", 409)
+        given = {}
+        for sequence, one in zip(sequences_of(past, stream, labels), labels, strict=True):
+            given[sequence] = NONE if one.label is None else self._number(one.label)
+        sources = past.journal.sources_of(past.number, given)
+        for sequence in given:
+            require_sample(past, stream, sequence, sequence in sources)
+        argument = label_argument({sequence: (sources[sequence], label) for sequence, label in given.items()})
+        after = self._history_after(argument)
+        last = stream.state.sequence
+        is_replayed = after.fingerprint(last) != stream.applied.fingerprint(last)
+        replayed = past.count_replayed(after) if is_replayed else 0
+
+        done = self._write(argument, require=lambda: past.replay_start(after))  # rows may be dropped until then
+        if not self._dry_run:
+            self._corrections.begin(stream)
+        return done | {"replayed": replayed}
+
+    def _answers(self, answers: str) -> Done:
+        return self._write({"answers": answers})
 
     def _undo(self) -> Done:
         if self._stream.history.undoable is None:
@@ -147,6 +171,18 @@ class Operating:
             raise Refused(f"{self._kind} needs the journal, and this service was started with --no-journal", 409)
         return self._stream.past
 
+    def _number(self, name: str) -> int:
+        """The number of a class."""
+        names = self._served.classifier.class_names
+        if name not in names:
+            raise Refused(f"no class is called {name!r}; {nearest(name, names)}")
+        return names.index(name)
+
+    def _read_again(self, _: object) -> None:
+        """The operations, of which some labels were erased."""
+        with self._stream.lock:
+            self._stream.take_operations(self._past.journal.operations(self._past.number))
+
     def _done(self, samples: int, sequence: int | None = None) -> Done:
         return {"stream": self._stream.name, "operation": self._kind, "samples": samples, "sequence": sequence}
 
@@ -155,8 +191,16 @@ class Operating:
         row = OperationRow(_NOT_WRITTEN_YET, clock.time(), self._kind, argument)
         return History.of([*self._stream.operations, row])
 
-    def _write(self, argument: Mapping[str, Any], apply: Callable[[OperationRow], object] = lambda row: None) -> Done:
-        """Write the row of the operation and apply it to the state, or only count the samples it concerns."""
+    def _write(
+        self,
+        argument: Mapping[str, Any],
+        apply: Callable[[OperationRow], object] = lambda row: None,
+        require: Callable[[], object] = lambda: None,
+    ) -> Done:
+        """Write the row of the operation and apply it to the state, or only count the samples it concerns.
+
+        `require` refuses it at the last moment, when nothing else is written.
+        """
         stream = self._stream
         samples = stream.state.adapter.position if self._kind in ("reset", "import") else 0
         if stream.past is not None:
@@ -167,11 +211,13 @@ class Operating:
         def write() -> OperationRow:
             if stream.gone:
                 raise Refused(f"stream {stream.name} was deleted", 404)
+            require()
             try:
                 row = self._journal.operate(stream.number, self._kind, {**argument, "samples": samples})
             except MachineFailure as error:
                 raise Refused(f"nothing was changed: {error}", 503) from None
-            stream.frozen = History.of([*stream.operations, row]).frozen
+            if self._kind in ("freeze", "thaw"):
+                stream.frozen = self._kind == "freeze"
             return row
 
         def swap(row: OperationRow) -> None:
@@ -190,16 +236,7 @@ class Operating:
         if self._dry_run:
             return self._write(argument)
 
-        def prepare() -> StreamState:
-            state = past.state_at(after, past.last)
-            for _ in range(_ROUNDS):
-                last = past.last
-                if last - state.sequence <= _NEARLY_THERE:
-                    break
-                past.advance(state, after, last)
-            return state
-
-        state = self._pipeline.beside.submit(prepare).result()
+        state = self._pipeline.beside.submit(past.nearly_now, after).result()
 
         def swap(row: OperationRow) -> None:
             past.advance(state, stream.history, row.sequence)

@@ -171,12 +171,8 @@ class Past:
         """The last row that was dropped for room, and its time."""
         return self.journal.oldest(self.number)
 
-    def state_at(self, history: History, until: int) -> StreamState:
-        """The state after a row; refused where the journal no longer reaches back far enough."""
-        return self.replayed(history, until)[0]
-
     def replayed(self, history: History, until: int, tell: Tell = lambda read: None) -> tuple[StreamState, int]:
-        """The same, and how many rows were read for it."""
+        """The state after a row and how many rows were read for it; refused where too few rows are kept."""
         state = self.snapshots.newest(history, self.oldest[0], until)
         if state is None:
             self._require_rows(history, 0)
@@ -196,12 +192,15 @@ class Past:
             self.advance(state, history, last, tell)
         return state
 
-    def count_replayed(self, history: History) -> int:
-        """How many samples a replay of a history would learn; refused where too few rows are kept for one."""
-        last = self.last
-        start = next((one.sequence for one in self.snapshots.usable(history, self.oldest[0], last)), 0)
+    def replay_start(self, history: History) -> int:
+        """The row after which a replay of a history would begin; refused where too few rows are kept for one."""
+        start = next((one.sequence for one in self.snapshots.usable(history, self.oldest[0], self.last)), 0)
         self._require_rows(history, start)
-        return self._count(history.spans(start, last), history.unlearned)
+        return start
+
+    def count_replayed(self, history: History) -> int:
+        """How many samples a replay of a history would learn."""
+        return self._count(history.spans(self.replay_start(history), self.last), history.unlearned)
 
     def _require_rows(self, history: History, after: int) -> None:
         if history.spans(after, self.oldest[0]):
@@ -216,9 +215,7 @@ class Past:
                 f"the journal no longer reaches back so far; the oldest moment is sequence {dropped}, {moment}", 409
             )
 
-    def advance(
-        self, state: StreamState, history: History, until: int, tell: Tell = lambda read: None
-    ) -> int:
+    def advance(self, state: StreamState, history: History, until: int, tell: Tell = lambda read: None) -> int:
         """Learn the rows in force after those that a state covers, up to a row; says how many rows were read."""
         read = 0
         due = [event for event in history.events if state.sequence < event.sequence <= until]
@@ -245,7 +242,7 @@ class Past:
     def answers_of(self, operations: list[OperationRow], batch: BatchSpan) -> Answers:
         """What the rows of a batch were answered: they are learned again from the state before them."""
         history = History.of(followed([one for one in operations if one.sequence < batch.first]))
-        state = self.state_at(history, batch.first - 1)
+        state, _ = self.replayed(history, batch.first - 1)
         (group,) = self.journal.groups(self.number, batch.first - 1, batch.last)
         answered = state.learn(score(group.features, state.adapter.classifier, None), batch.last)
         answers = np.zeros(batch.last - batch.first + 1, ANSWER)

@@ -1,6 +1,5 @@
 """Requests on their way through the service: which wait, their replies, and answers that are not written yet."""
 
-import hashlib
 import secrets
 import time
 from collections import deque
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.serve.journal.rows import ANSWER, Answers, Found, StoredAnswers
-from pta.serve.requests import USUAL_OUTPUTS, Refused, Request, Result
+from pta.serve.requests import STORED_OUTPUTS, Refused, Request, Result, id_hash
 from pta.serve.streams.answering import Answered, Scored
 from pta.serve.streams.live_stream import LiveStream
 
@@ -29,7 +28,7 @@ class PendingRequest:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.id = secrets.token_hex(16) if request.id is None else request.id
-        self.id_hash = hashlib.blake2b(self.id.encode(), digest_size=16).digest()
+        self.id_hash = id_hash(self.id)
         self.began = time.perf_counter()
         self.future: Future[Result] = Future()
         self.future.set_running_or_notify_cancel()  # a client that goes away does not undo what is learned
@@ -88,7 +87,7 @@ class PendingRequests:
         job.future.set_result(outcome)
         if not job.same:
             return
-        stored = {name: column for name, column in outcome.outputs.items() if name in USUAL_OUTPUTS}
+        stored = {name: column for name, column in outcome.outputs.items() if name in STORED_OUTPUTS}
         again = replace(outcome, repeated=outcome.learned, outputs=stored)
         for future in job.same:
             future.set_result(again)
@@ -113,26 +112,34 @@ class Replies:
     def __init__(self, class_names: Sequence[str]) -> None:
         self._names = np.array(class_names, dtype=object)
 
-    def first(self, job: PendingRequest, answered: Answered, rows: slice) -> Result:
-        """The reply to a request that has some of the rows of a batch."""
-        request, logits = job.request, answered.logits[rows]
-        outputs = self._outputs(answered.answers[rows], job.sequences)
-        if request.top:
-            best = logits.topk(min(request.top, len(self._names)), dim=1).indices.numpy()
-            outputs["top_label"] = self._names[best]
-            outputs["top_probability"] = np.take_along_axis(answered.chances[rows], best, axis=1).astype(np.float32)
-        if request.logits:
-            outputs["logits"] = logits.float().numpy()
+    def first(self, job: PendingRequest, answered: Answered, rows: slice, zero_shot: Answered | None) -> Result:
+        """The reply to a request that has some of the rows of a batch; with zero-shot's answers if these are given."""
+        request = job.request
+        outputs = self._outputs(answered.answers[rows], job.sequences, zero_shot is not None)
+        if request.top or request.logits:
+            given = zero_shot or answered
+            logits = given.logits[rows]
+            if request.top:
+                best = logits.topk(min(request.top, len(self._names)), dim=1).indices.numpy()
+                outputs["top_label"] = self._names[best]
+                outputs["top_probability"] = np.take_along_axis(given.chances[rows], best, axis=1).astype(np.float32)
+            if request.logits:
+                outputs["logits"] = logits.float().numpy()
         return Result(job.id, request.stream, job.first is not None, False, job.reason, outputs)
 
-    def repeated(self, job: PendingRequest, found: Found, answers: Answers) -> Result:
+    def repeated(self, job: PendingRequest, found: Found, answers: Answers, is_zero_shot: bool) -> Result:
         """The reply that an id was given first, as far as it is stored."""
-        return Result(job.id, job.request.stream, True, True, None, self._outputs(answers, found.sequences))
+        outputs = self._outputs(answers, found.sequences, is_zero_shot)
+        return Result(job.id, job.request.stream, True, True, None, outputs)
 
-    def _outputs(self, answers: Answers, sequences: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    def _outputs(self, answers: Answers, sequences: NDArray[np.int64], is_zero_shot: bool) -> dict[str, NDArray[Any]]:
         labels = {name: self._names[answers[name]] for name in ("label", "zero_shot_label")}
         numbers = {name: answers[name] for name in ("probability", "zero_shot_probability", "entropy")}
-        return {**labels, **numbers, "sequence": sequences}
+        adapted = {"adapted_label": labels["label"], "adapted_probability": numbers["probability"]}
+        if is_zero_shot:
+            labels["label"] = labels["zero_shot_label"]
+            numbers |= {name: answers[f"zero_shot_{name}"] for name in ("probability", "entropy")}
+        return {**labels, **numbers, **adapted, "sequence": sequences}
 
 
 _NONE: Answers = np.empty(0, ANSWER)
@@ -163,6 +170,10 @@ class LastAnswers:
             if 0 <= start < len(answers):
                 return answers[start : start + len(sequences)]
         return None
+
+    def of_stream(self, stream: int) -> dict[int, Answers]:
+        """The answers of its batches, by their first rows."""
+        return dict(streams[stream] for _, streams in list(self.groups) if stream in streams)
 
     def forget(self, stream: int) -> None:
         """The stream is deleted; another thread than the writing one calls it."""

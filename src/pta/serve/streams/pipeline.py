@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from pta.errors import MachineFailure, UserMistake
 from pta.serve.journal.rows import Answers, Committed, Found, JournalLike, NewRequest
-from pta.serve.requests import Refused
-from pta.serve.streams.answering import Answered, Scored, answer, rounded, score, warm_up
+from pta.serve.requests import Refused, Result
+from pta.serve.streams.answering import Answered, Scored, answer, answer_zero_shot, rounded, score, warm_up
 from pta.serve.streams.live_stream import LiveStream
 from pta.serve.streams.pending import LastAnswers, PendingRequest, PendingRequests, Replies, require_same
 from pta.serve.streams.picture_encoder import PictureEncoder
@@ -172,7 +172,7 @@ class Pipeline:
             require_same(found.digest, request)
             answers = self._answers(stream, found)
             if answers is not None:
-                self._pending.finish(job, self._replies.repeated(job, found, answers))
+                self._pending.finish(job, self._repeated(stream, job, found, answers))
             else:
                 self.beside.submit(self._recall, job, stream)
         return True
@@ -194,7 +194,11 @@ class Pipeline:
                 self.last_answers.add(batch.group, {stream.number: (batch.first, answers)})
                 answers = answers[found.sequences - batch.first]
                 self.put(Change(lambda: self._commit([]), lambda committed: None))
-            self._pending.finish(job, self._replies.repeated(job, found, answers))
+            self._pending.finish(job, self._repeated(stream, job, found, answers))
+
+    def _repeated(self, stream: LiveStream, job: PendingRequest, found: Found, answers: Answers) -> Result:
+        is_zero_shot = bool(stream.history.was_zero_shot(found.sequences[:1])[0])
+        return self._replies.repeated(job, found, answers, is_zero_shot)
 
     # -- write ------------------------------------------------------------------------------------------------------
 
@@ -289,7 +293,10 @@ class Pipeline:
                     continue
                 # The other streams of the group still learn what is in the journal.
                 with errors_told_to(partial(self._fail, some)), stream.lock:
-                    answered = self._answer(stream, some, learn)
+                    scored = Scored.joined([job.scored for job in some])
+                    answered = self._answer(stream, some, scored, learn)
+                    shadowing = stream.history.answers == "zero-shot"
+                    alone = answer_zero_shot(self._classifier, scored) if shadowing else None
                     if learn:
                         stored[stream.number] = int(some[0].sequences[0]), answered.answers
                         stream.time = group.time
@@ -297,7 +304,7 @@ class Pipeline:
                     now = time.perf_counter()
                     stream.statistics.add(answered, learn, [now - job.began for job in some])
                     stream.version += 1
-                    replies += [(job, self._replies.first(job, answered, rows)) for job, rows in _slices(some)]
+                    replies += [(job, self._replies.first(job, answered, rows, alone)) for job, rows in _slices(some)]
         if stored:
             self.last_answers.add(group.number, stored)
         for job, reply in replies:
@@ -306,8 +313,7 @@ class Pipeline:
             for stream in streams:
                 saving.save_if_due(stream)
 
-    def _answer(self, stream: LiveStream, jobs: list[PendingRequest], learn: bool) -> Answered:
-        scored = Scored.joined([job.scored for job in jobs])
+    def _answer(self, stream: LiveStream, jobs: list[PendingRequest], scored: Scored, learn: bool) -> Answered:
         if not learn:
             return answer(stream.state.adapter, scored, learn=False)
         try:

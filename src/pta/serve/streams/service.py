@@ -14,11 +14,13 @@ from pta.serve.journal.data_folder import keep_private
 from pta.serve.journal.journal import Journal, written_identity
 from pta.serve.journal.rows import JournalLike, NoJournal
 from pta.serve.requests import Refused, Request, Result
+from pta.serve.streams.corrections import Corrections
 from pta.serve.streams.live_stream import brief_summary, full_summary
 from pta.serve.streams.operating import Operating
 from pta.serve.streams.past import imported_adapter
 from pta.serve.streams.pending import PendingRequests
 from pta.serve.streams.pipeline import Pipeline
+from pta.serve.streams.row_export import rows_after
 from pta.serve.streams.served_model import ServedModel, ServiceSettings, Shape
 from pta.serve.streams.stage import one_thread
 from pta.serve.streams.stream_set import Saving, StreamSet
@@ -43,7 +45,9 @@ class Service:
         self._pipeline = Pipeline(served, settings, journal, self._pending, self._streams, lambda: self._saving)
         if durable is not None:
             self._saving = Saving(settings, durable, self._streams, self._pipeline.write)
-        self._operating = partial(Operating, served, journal, self._streams, self._pipeline, self._saving)
+        self._corrections = Corrections(journal, self._pipeline)
+        shared = self._streams, self._pipeline, self._saving, self._corrections
+        self._operating = partial(Operating, served, journal, *shared)
 
     @classmethod
     def open(cls, served: ServedModel, folder: Path | None, settings: ServiceSettings | None = None) -> "Service":
@@ -118,6 +122,11 @@ class Service:
             self._require_running()
             return self._operating(stream, operation, dry_run).operate(argument)
 
+    def rows(self, name: str, after: int, limit: int) -> dict[str, Any]:
+        """Learned samples after a sequence number, with their answers: `rows`, and `next` to go on after."""
+        stream = self._streams.require(name)
+        return rows_after(stream, self._pipeline.last_answers, self.shape.class_names, after, limit)
+
     def export(self, name: str) -> bytes:
         """The state as a file that `pta.load_adapter` and `--state` read."""
         stream = self._streams.require(name)
@@ -133,8 +142,12 @@ class Service:
         return self._pending.wait_until_empty(seconds)
 
     def close(self) -> None:
-        """Answer what is queued, finish operations that are under way, save a snapshot of every stream, and end."""
+        """Answer what is queued, finish operations that are under way, save a snapshot of every stream, and end.
+
+        Labels that no replay has reached are learned at the next start.
+        """
         self._draining = True
+        self._corrections.close()
         for stream in self._streams:
             with stream.changing:
                 pass

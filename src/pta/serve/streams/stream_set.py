@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 
 from pta.errors import MachineFailure, PtaError, UnreadableFile
@@ -15,7 +16,7 @@ from pta.serve.requests import ITS_LETTERS, NAME, Refused
 from pta.serve.streams.answering import StreamState
 from pta.serve.streams.history import History
 from pta.serve.streams.live_stream import LiveStream
-from pta.serve.streams.past import Past
+from pta.serve.streams.past import Past, SavedState, agrees
 from pta.serve.streams.served_model import ServedModel, ServiceSettings
 
 _log = logging.getLogger("pta.serve")
@@ -137,6 +138,10 @@ def _recovered(past: Past, name: str) -> LiveStream:
     state, read = past.replayed(History.of(operations), last)
     stream = LiveStream(name, past.number, state, operations, past)
     stream.time, stream.since_snapshot = when, read
+    if stream.waiting:
+        with suppress(MachineFailure):  # then nothing more is learned, either
+            stream.add_operation(past.journal.operate(past.number, "corrected", {"until": last, "samples": read}))
+            state.sequence += 1
     return stream
 
 
@@ -185,7 +190,7 @@ class Saving:
         self._under_way.add(stream)
         with stream.lock:
             state = stream.state.copy()
-            fingerprint = stream.history.fingerprint(state.sequence)
+            fingerprint = stream.applied.fingerprint(state.sequence)
             when = stream.time
             stream.since_snapshot = 0
             stream.snapshot_taken = time.monotonic()
@@ -223,11 +228,16 @@ class Saving:
                 if (past := stream.past) is not None:
                     with stream.lock:
                         agreeing = past.snapshots.agreeing(stream.history, past.oldest[0])
-                    firsts += [(agreeing[0].time, agreeing[0].sequence, past)] if agreeing else []
+                    firsts += [(agreeing[0].time, agreeing[0].sequence, past, agreeing[0])] if agreeing else []
             if not firsts:
                 return
-            _, sequence, past = min(firsts, key=lambda first: first[:2])
-            self._write(partial(self._journal.drop_until, past.number, sequence))
-            past.snapshots.remove(0, sequence - 1)
+            _, sequence, past, saved = min(firsts, key=lambda first: first[:2])
+            self._write(partial(self._drop, past, saved))
             if past.oldest[0] < sequence:
-                return  # a group reaches over the snapshot
+                return  # a group reaches over the snapshot, or it no longer agrees
+            past.snapshots.remove(0, sequence - 1)
+
+    def _drop(self, past: Past, saved: SavedState) -> None:
+        """Drop the rows up to a snapshot, if it agrees with the operations that are written by now."""
+        if agrees(saved, History.of(self._journal.operations(past.number))):
+            self._journal.drop_until(past.number, saved.sequence)

@@ -1,0 +1,101 @@
+"""Corrections: brings the states of streams to the labels that were written, beside streams that go on learning."""
+
+import logging
+from functools import partial
+from threading import Event
+
+from pta.serve.journal.rows import JournalLike, OperationRow
+from pta.serve.requests import Refused
+from pta.serve.streams.answering import StreamState
+from pta.serve.streams.history import History, followed
+from pta.serve.streams.live_stream import LiveStream
+from pta.serve.streams.past import Past
+from pta.serve.streams.pipeline import Pipeline
+from pta.serve.streams.stage import errors_told_to, one_thread
+
+_log = logging.getLogger("pta.serve")
+_PAUSE = 0.2  # seconds without a new label before a replay begins, so that a file of labels is one replay
+
+
+class Corrections:
+    """One thread: labels that wait are one replay. What has not come to its end is replayed at the next start."""
+
+    def __init__(self, journal: JournalLike, pipeline: Pipeline) -> None:
+        self._journal, self._pipeline = journal, pipeline
+        self._ended = Event()
+        self._thread = one_thread("corrections")
+
+    def begin(self, stream: LiveStream) -> None:
+        """Bring a stream to its labels, unless that is being done."""
+        self._thread.submit(self._follow, stream)
+
+    def close(self) -> None:
+        """End, also in the middle of a replay."""
+        self._ended.set()
+        self._thread.shutdown()
+
+    def _follow(self, stream: LiveStream) -> None:
+        with errors_told_to(partial(_log.error, "labels of stream %s wait for the next start: %s", stream.name)):
+            while stream.waiting:
+                waiting = len(stream.waiting)
+                if self._ended.wait(_PAUSE) or stream.gone:
+                    return
+                if len(stream.waiting) == waiting and not self._bring_to_labels(stream):
+                    return
+
+    def _bring_to_labels(self, stream: LiveStream) -> bool:
+        """Replay the labels that wait, and swap the state in, unless other operations have changed it; False to end."""
+        past = stream.past
+        assert past is not None  # as a label was written
+        with stream.lock:
+            history, until = stream.history, stream.waiting[-1].sequence
+            is_needed = not _agree(history, stream.applied, stream.state.sequence)
+        stream.replayed = 0, past.count_replayed(history) if is_needed else 0
+
+        def tell(read: int) -> None:
+            if self._ended.is_set() or stream.gone:
+                raise _Ended
+            done, of = stream.replayed
+            stream.replayed = done + read, max(of, done + read)
+            stream.version += 1
+
+        try:
+            made = past.nearly_now(history, tell) if is_needed else None
+        except _Ended:
+            return False
+        with stream.changing:
+            if not self._ended.is_set() and stream.waiting:
+                self._swap(stream, past, history, until, made)
+        return True
+
+    def _swap(self, stream: LiveStream, past: Past, history: History, until: int, made: StreamState | None) -> None:
+        """Write that the labels up to a row are learned, with the state that was made if it had to be another one."""
+        now = History.of(row for row in stream.operations if row.kind != "label" or row.sequence <= until)
+        with stream.lock:
+            before, sequence = (stream.applied, stream.state.sequence) if made is None else (history, made.sequence)
+        if not _agree(now, before, sequence):
+            return
+
+        def write() -> OperationRow:
+            if stream.gone:
+                raise Refused(f"stream {stream.name} was deleted", 404)
+            return self._journal.operate(stream.number, "corrected", {"until": until, "samples": stream.replayed[0]})
+
+        def swap(row: OperationRow) -> None:
+            with stream.lock:
+                if made is not None:
+                    past.advance(made, History.of(followed([*stream.operations, row])), row.sequence)
+                    stream.state = made
+                stream.add_operation(row)
+                stream.state.sequence = row.sequence
+                stream.since_snapshot += 1  # so that the new state is saved in time
+
+        self._pipeline.write(write, swap)
+
+
+class _Ended(Exception):
+    """The service ends, or the stream is deleted."""
+
+
+def _agree(one: History, other: History, until: int) -> bool:
+    return one.fingerprint(until) == other.fingerprint(until)
