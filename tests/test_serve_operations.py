@@ -12,7 +12,7 @@ from pta.cli.stream import stream
 from pta.serve.client import Client
 from pta.serve.http.app import create_app
 from pta.serve.http.security import HttpSettings
-from pta.serve.operations import OPERATIONS
+from pta.serve.operations import LABELS, OPERATIONS
 from pta.serve.streams.operating import Operating
 
 PAGE = Path(__file__).parent.parent / "docs" / "serve.md"
@@ -57,13 +57,17 @@ def test_the_client_sends_it_to_its_route(operation, monkeypatch):
     assert sent == [(operation.method, operation.path.format(name="a.b") + "?dry_run=true")]
 
 
+def with_options(operation):
+    """The arguments that are no files; samples and labels have options or a file of their own."""
+    return [argument for argument in operation.arguments if argument.kind not in (bytes, LABELS)]
+
+
 def test_it_has_a_command_with_its_arguments(operation):
     command = get_command(stream).commands[operation.name]
     assert command.help == operation.summary
     names = {parameter.name: parameter.opts for parameter in command.params}
-    for argument in operation.arguments:
-        if argument.kind is not bytes:
-            assert names[argument.name] == [argument.option or f"--{argument.name}"]
+    for argument in with_options(operation):
+        assert names[argument.name] == [argument.option or f"--{argument.name}"]
     assert ("yes" in names) == operation.confirm
 
 
@@ -73,9 +77,7 @@ def test_the_service_does_it(operation):
 
 
 def test_the_page_lists_it(operation):
-    options = [
-        argument.option or f"--{argument.name}" for argument in operation.arguments if argument.kind is not bytes
-    ]
+    options = [argument.option or f"--{argument.name}" for argument in with_options(operation)]
     told = ", ".join(f"`{option}`" for option in options)
     assert f"| `{operation.name}` | {operation.summary} | {told} |" in PAGE.read_text(encoding="utf-8")
 

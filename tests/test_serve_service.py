@@ -172,14 +172,14 @@ def test_an_operation_that_is_under_way_is_finished_before_the_end_and_no_other_
     service = open_service(tmp_path)
     ask(service, 1, source="street")
     begun, go_on = threading.Event(), threading.Event()
-    prepare = Past.state_at
+    prepare = Past.nearly_now
 
     def wait(*arguments):
         begun.set()
         go_on.wait()
         return prepare(*arguments)
 
-    monkeypatch.setattr(Past, "state_at", wait)
+    monkeypatch.setattr(Past, "nearly_now", wait)
     with ThreadPoolExecutor(3) as threads:
         under_way = threads.submit(service.operate, "default", "unlearn", source="street")
         begun.wait()

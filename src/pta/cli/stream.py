@@ -1,10 +1,9 @@
 """`pta stream`: the streams of a running service, listed, shown and changed."""
 
-import sys
 from datetime import UTC, datetime
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.table import Table
@@ -12,10 +11,10 @@ from rich.table import Table
 from pta.cli.messages import say, warn
 from pta.cli.output import plain, print_lines, require_place, tables, write_json
 from pta.cli.quantities import parse_moment
+from pta.cli.stream_options import SERVER, Json, Name, Server, TokenFile, Yes, confirm, connect
+from pta.cli.stream_samples import label, rows
 from pta.door.files import read_sample, write_atomically
 from pta.errors import InvalidParameter
-from pta.serve.client import Client
-from pta.serve.http.security import read_token
 from pta.serve.operations import OPERATIONS, Argument, StreamOperation
 
 stream = typer.Typer(
@@ -25,22 +24,12 @@ stream = typer.Typer(
     no_args_is_help=True,
 )
 
-Server = Annotated[str, typer.Option(envvar="PTA_SERVER", help="Address of the service.")]
-TokenFile = Annotated[
-    Path | None, typer.Option(envvar="PTA_TOKEN_FILE", help="File with its token: token in its data folder; required.")
-]
-Json = Annotated[Path | None, typer.Option(help="Write the answer as JSON; - for stdout.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-Name = Annotated[str, typer.Argument(metavar="STREAM")]
-
-SERVER = "http://127.0.0.1:8080"
-
 
 @stream.command("list")
 def list_(token_file: TokenFile = None, server: Server = SERVER, json: Json = None) -> None:
     """List the streams."""
     require_place(json)
-    with _client(server, token_file) as client:
+    with connect(server, token_file) as client:
         found = client.streams()
     if write_json(json, found):
         table = Table("stream", "state")
@@ -56,7 +45,7 @@ def list_(token_file: TokenFile = None, server: Server = SERVER, json: Json = No
 def show(name: Name, token_file: TokenFile = None, server: Server = SERVER, json: Json = None) -> None:
     """Show what is known of a stream."""
     require_place(json)
-    with _client(server, token_file) as client:
+    with connect(server, token_file) as client:
         found = client.show(name)
     if write_json(json, found):
         _show(found)
@@ -66,7 +55,7 @@ def show(name: Name, token_file: TokenFile = None, server: Server = SERVER, json
 def create(name: Name, token_file: TokenFile = None, server: Server = SERVER, json: Json = None) -> None:
     """Make a stream unless it is there."""
     require_place(json)
-    with _client(server, token_file) as client:
+    with connect(server, token_file) as client:
         created = client.create(name)
     if write_json(json, created):
         say(f"{name} is there")
@@ -81,7 +70,7 @@ def export(
 ) -> None:
     """Write the state of a stream to a file."""
     require_place(out)
-    with _client(server, token_file) as client:
+    with connect(server, token_file) as client:
         write_atomically(out, client.export_state(name))
     say(f"wrote the state of {name} to {out}")
 
@@ -96,10 +85,10 @@ def _add_command(operation: StreamOperation) -> None:
         argument = {name: _content(value) for name, value in given.items() if value not in (None, [])}
         if operation.exactly_one and len(argument) != 1:
             raise InvalidParameter(f"give either {' or '.join(map(_option, operation.arguments))}")
-        with _client(server, token_file) as client:
+        with connect(server, token_file) as client:
             if operation.confirm and not yes:
                 counted = client.operate(name, operation.name, dry_run=True, **argument)
-                _confirm(operation.name, name, counted["samples"])
+                confirm(f"{operation.name} {name}: {counted['samples']:,} samples concerned")
             done = client.operate(name, operation.name, **argument)
         if "warning" in done:
             warn(f"warning: {done['warning']}")
@@ -132,6 +121,8 @@ def _declared(argument: Argument) -> Any:
         return Annotated[
             float | None, typer.Option(_option(argument), parser=parse_moment, metavar="TIME", help=moment)
         ]
+    if not _option(argument).startswith("--"):
+        return Annotated[Literal[argument.choices], typer.Argument(help=argument.help)]
     option = typer.Option(_option(argument), help=argument.help, min=argument.bounds.get("minimum"))
     return Annotated[argument.kind if argument.required else argument.kind | None, option]
 
@@ -141,35 +132,23 @@ def _content(given: Any) -> Any:
 
 
 for _operation in OPERATIONS.values():
-    _add_command(_operation)
-
-
-def _client(server: str, token_file: Path | None) -> Client:
-    if token_file is None:
-        raise InvalidParameter(
-            "--token-file (or PTA_TOKEN_FILE) is required: the file token in the data folder of a running pta serve, "
-            f"whose address is --server (or PTA_SERVER), now {server}"
-        )
-    return Client(server, read_token(token_file), retries=0)
-
-
-def _confirm(operation: str, name: str, samples: int) -> None:
-    """Ask whether to go on; nobody to ask is an error."""
-    concerned = f"{operation} {name}: {samples:,} samples concerned"
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise InvalidParameter(f"{concerned}; --yes does it without asking")
-    typer.confirm(f"{concerned}. Go on?", abort=True, err=True)
+    if _operation.takes_labels:
+        stream.command(_operation.name, help=_operation.summary)(label)
+    else:
+        _add_command(_operation)
+stream.command()(rows)
 
 
 def _show(found: dict[str, Any]) -> None:
     changed, entropy = found["changed"], found["entropy"]
     print_lines(
-        f"{found['name']}: {'frozen' if found['frozen'] else 'learning'}",
+        f"{found['name']}: {'frozen' if found['frozen'] else 'learning'}, {found['answers']} answers",
         f"  samples in force  {found['position']:,}",
         f"  last sequence     {found['sequence']:,} at {_moment(found['time'])}",
         f"  answered          {found['answered']:,}, {found['rate']:.1f} per second",
         f"  changed           {_share(changed['100'])} of the last 100, {_share(changed['all'])} of all",
         f"  entropy           {_number(entropy['adapted'])}, zero-shot {_number(entropy['zero_shot'])}",
+        *_corrections(found["corrections"]),
         *(f"  source            {one['source']}: {one['samples']:,}" for one in found["sources"]),
         *(
             f"  {one['kind']:<17} {one['sequence']:,} at {_moment(one['time'])}"
@@ -177,6 +156,12 @@ def _show(found: dict[str, Any]) -> None:
             for one in found["timeline"]
         ),
     )
+
+
+def _corrections(found: dict[str, int]) -> list[str]:
+    if not found["waiting"]:
+        return []
+    return [f"  labels waiting    {found['waiting']:,}; {found['replayed']:,} of {found['of']:,} samples are replayed"]
 
 
 def _moment(seconds: float | None) -> str:

@@ -26,9 +26,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.core.labels import NONE, UNKNOWN
 from pta.serve.journal.rows import OperationRow
-from pta.serve.streams.labels import Labels, Span, within
+from pta.serve.streams.labels import NONE, UNKNOWN, Labels, Span, within
 
 LIFTABLE = ("reset", "import", "rewind", "unlearn", "label")
 """The operations that can be undone."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.core.labels import UNKNOWN
+UNKNOWN, NONE = -1, -2  # as in `pta.core.labels`, but a journal is read without torch
 
 Span = tuple[int, int]
 """Sequence numbers from the first to the last, both included."""

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from pta.core.labels import NONE
 from pta.errors import MachineFailure, UserMistake, nearest
 from pta.methods.frozen import frozen_warning
 from pta.serve.journal.rows import JournalLike, OperationRow
@@ -19,7 +18,7 @@ from pta.serve.streams.answering import StreamState
 from pta.serve.streams.corrections import Corrections
 from pta.serve.streams.history import History
 from pta.serve.streams.labelled_samples import require_sample, sequences_of
-from pta.serve.streams.labels import label_argument
+from pta.serve.streams.labels import NONE, label_argument
 from pta.serve.streams.live_stream import LiveStream
 from pta.serve.streams.past import Past, imported_adapter
 from pta.serve.streams.pipeline import Pipeline

@@ -1,0 +1,138 @@
+"""`pta stream label` and `pta stream rows`: the samples of a stream, one by one or as CSV files."""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pta.cli.messages import say, warn
+from pta.cli.output import require_place, write_json
+from pta.cli.stream_options import SERVER, Json, Name, Server, TokenFile, Yes, confirm, connect
+from pta.data.id_file import read_id_file
+from pta.data.label_file import NONE_OF_THEM, read_label_file
+from pta.door.files import write_atomically
+from pta.door.safe_text import csv_cell
+from pta.errors import InvalidParameter, UnreadableFile, nearest, shown
+from pta.serve.client import Client
+from pta.serve.requests import id_hash
+
+_PER_REQUEST = 1024  # labels, which then have room for long names
+_COLUMNS = (
+    *("id", "place", "sequence", "path", "time", "label", "probability", "zero_shot_label", "zero_shot_probability"),
+    *("adapted_label", "entropy", "source", "learned_label", "id_hash"),
+)
+
+
+def label(
+    name: Name,
+    file: Annotated[Path | None, typer.Argument(help="A CSV file: sequence, or id and place, and label.")] = None,
+    sequence: Annotated[int | None, typer.Option(help="The sample, by its number.", min=1)] = None,
+    id: Annotated[str | None, typer.Option(help="The sample, by the id of its request.")] = None,
+    place: Annotated[int | None, typer.Option(help="Its place in that request.", min=0, show_default="0")] = None,
+    label: Annotated[str | None, typer.Option(help="Its class.")] = None,
+    none: Annotated[bool, typer.Option("--none", help="It belongs to none of the classes.")] = False,
+    token_file: TokenFile = None,
+    server: Server = SERVER,
+    json: Json = None,
+    yes: Yes = False,
+) -> None:
+    """Say what learned samples are, as if it had been known when they came."""
+    require_place(json)
+    given = [sequence is not None, id is not None, label is not None, none]
+    if file is None:
+        if given[:2].count(True) != 1 or given[2:].count(True) != 1:
+            raise InvalidParameter("give a CSV file, or --sequence or --id with --label or --none")
+    elif any(given) or place is not None:
+        raise InvalidParameter("give either a CSV file, or the options of one sample")
+    with connect(server, token_file) as client:
+        if file is not None:
+            entries = _entries(file, [one["name"] for one in client.show(name)["classes"]])
+        else:
+            sample = {"sequence": sequence, "id": id, "place": place}
+            entries = [{**{key: value for key, value in sample.items() if value is not None}, "label": label}]
+        counted = _send(client, name, entries, dry_run=True)
+        concerned = f"label {name}: {counted['samples']:,} samples concerned, {counted['replayed']:,} are replayed"
+        if not yes:
+            confirm(concerned)
+        done = _send(client, name, entries, dry_run=False)
+    if write_json(json, done):
+        say(f"label {name}: {done['samples']:,} samples concerned, {done['replayed']:,} are replayed")
+
+
+def _entries(file: Path, class_names: list[str]) -> list[dict[str, Any]]:
+    """The labels of a file as a request has them."""
+    entries = []
+    for row in read_label_file(file):
+        is_none = row.label == NONE_OF_THEM
+        if is_none and NONE_OF_THEM in class_names:
+            raise InvalidParameter(
+                f"{file}: line {row.line} has the label {NONE_OF_THEM}, which is also a class here; "
+                f"use --label {NONE_OF_THEM} for the class, --none for none of the classes"
+            )
+        if not is_none and row.label not in class_names:
+            raise UnreadableFile(
+                f"{file}: line {row.line} has the label {shown(row.label)}; {nearest(row.label, class_names)}"
+            )
+        if row.sequence is None and row.id is None:
+            raise UnreadableFile(f"{file}: line {row.line} needs a sequence or an id")
+        by_id = {"id": row.id, "place": row.place}
+        sample = by_id if row.sequence is None else {"sequence": row.sequence}
+        entries.append({**sample, "label": None if is_none else row.label})
+    return entries
+
+
+def _send(client: Client, name: str, entries: list[dict[str, Any]], *, dry_run: bool) -> dict[str, Any]:
+    """What all requests together did, or would do; what waits is one replay."""
+    requests = [entries[start : start + _PER_REQUEST] for start in range(0, len(entries), _PER_REQUEST)]
+    parts = [client.operate(name, "label", dry_run=dry_run, labels=labels) for labels in requests]
+    samples, replayed = (sum(part["samples"] for part in parts), max(part["replayed"] for part in parts))
+    return {**parts[-1], "samples": samples, "replayed": replayed}
+
+
+def rows(
+    name: Name,
+    out: Annotated[Path, typer.Option(help="A .csv file, as pta audit reads it.")],
+    ids: Annotated[
+        Path | None, typer.Option(help="A CSV file with the column id, and perhaps path and place, to fill in.")
+    ] = None,
+    token_file: TokenFile = None,
+    server: Server = SERVER,
+) -> None:
+    """Write the learned samples of a stream with their answers to a file; the journal has hashes of ids alone."""
+    require_place(out)
+    listed = read_id_file(ids) if ids is not None else []
+    known = {id_hash(row.id).hex(): row.id for row in listed}
+    paths = {(id_hash(row.id).hex(), row.place): row.path for row in listed if row.path}
+    counts = {"rows": 0, "left_out": 0}
+    with connect(server, token_file) as client:
+        write_atomically(out, _lines(client, name, known, paths, counts))
+    say(f"wrote {counts['rows']:,} rows of {name} to {out}")
+    if counts["left_out"]:
+        warn(f"{counts['left_out']:,} rows were left out: a killed process did not write their answers")
+
+
+def _lines(
+    client: Client,
+    name: str,
+    ids: Mapping[str, str],
+    paths: Mapping[tuple[str, int], str],
+    counts: dict[str, int],
+) -> Iterator[bytes]:
+    """The lines of the file, page by page; counts them."""
+    after: int | None = 0
+    yield f"{','.join(_COLUMNS)}\n".encode()
+    while after is not None:
+        page = client.rows(name, after)
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        for row in page["rows"]:
+            hashed = row["id_hash"]
+            whole = row | {"id": ids.get(hashed), "path": paths.get((hashed, row["place"]))}
+            writer.writerow([csv_cell(whole[column]) for column in _COLUMNS])
+        yield text.getvalue().encode()
+        after = page["next"]
+        counts["rows"] += len(page["rows"])
+        counts["left_out"] += page["left_out"]
