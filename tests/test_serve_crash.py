@@ -18,9 +18,13 @@ import result_file
 from effort import repeated
 from serving import CLASSIFIER, features, open_service, replayed, same_bits, state_of
 
+from pta import create_adapter
+from pta.core.labels import NONE, UNKNOWN
 from pta.errors import PtaError
 from pta.methods import DEFAULT_METHOD
 from pta.serve.client import Client
+from pta.serve.streams.answering import samples_from
+from pta.serve.streams.stage import one_thread
 
 CRASHES = int(os.environ.get("PTA_CRASHES", repeated(5)))
 CLIENTS = 4
@@ -30,12 +34,18 @@ command.ServiceSettings = functools.partial(command.ServiceSettings, snapshot_sa
 """
 
 
+def rows_of(id):
+    """The samples that a client sends under an id."""
+    number, count = map(int, id.split("-"))
+    return features(10_000 * number + count, 1 + count % 3)
+
+
 class Load:
     """Clients that send samples with ids, one after another, until each is acknowledged."""
 
     def __init__(self):
         self.server = ("http://127.0.0.1:1", "")  # address and token
-        self.sent, self.acknowledged, self.repeated = {}, {}, 0
+        self.sent, self.acknowledged, self.repeated, self.answered = {}, {}, 0, {}
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(CLIENTS)]
 
@@ -53,7 +63,8 @@ class Load:
         count = 0
         while not self._stop.is_set():
             count += 1
-            self._send(f"{number}-{count}", features(10_000 * number + count, 1 + count % 3))
+            id = f"{number}-{count}"
+            self._send(id, rows_of(id))
 
     def _send(self, id, rows):
         self.sent[id] = len(rows)
@@ -62,6 +73,7 @@ class Load:
                 result = client.infer(rows, id=id, learn=True, source=id.partition("-")[0])
                 self.acknowledged[id] = result.outputs["sequence"].tolist()
                 self.repeated += result.repeated
+                self.answered[id] = result.outputs["probability"].tolist()
                 return
             time.sleep(0.02)
 
@@ -82,25 +94,24 @@ def start(commands, tmp_path):
     return start
 
 
-def kill_under_load(start, method, commands):
-    """The clients, after the service was killed so often and ended once by itself."""
+def kill_under_load(start, method, commands, load, crashes):
+    """Kill the service so often, and end it once, while clients send what they have."""
     random_numbers = random.Random(0)
-    with Load() as load:
-        for kills in range(CRASHES + 1):
+    with load:
+        for kills in range(crashes + 1):
             load.server = start(method)
             enough = len(load.acknowledged) + random_numbers.randrange(5, 60)
             while len(load.acknowledged) < enough:
                 assert commands.is_running(0.001)
-            if kills < CRASHES:
+            if kills < crashes:
                 commands.kill()
         commands.send_signal(signal.SIGTERM)
         assert commands.wait() == 0
-    return load
 
 
 @pytest.mark.parametrize("method", [DEFAULT_METHOD, pytest.param("pta", marks=pytest.mark.extensive)])
 def test_what_was_acknowledged_is_there_once_in_order_and_learned(start, commands, tmp_path, method):
-    load = kill_under_load(start, method, commands)
+    kill_under_load(start, method, commands, load := Load(), CRASHES)
     with open_service(tmp_path / "data", method) as service:
         journal, live = service._journal, state_of(service)
         found = {id: journal.find(1, hashlib.blake2b(id.encode(), digest_size=16).digest()) for id in load.sent}
@@ -119,3 +130,68 @@ def test_what_was_acknowledged_is_there_once_in_order_and_learned(start, command
     if "PTA_CRASH_TABLE" in os.environ:
         result_file.write(Path(os.environ["PTA_CRASH_TABLE"]), [counts])
     assert (counts["lost"], counts["learned_twice"], counts["bit_equal"]) == (0, 0, True)
+
+
+class Labelling:
+    """A person who labels samples that were acknowledged."""
+
+    def __init__(self, load):
+        self.load, self.acknowledged = load, {}
+        self._random, self._stop = random.Random(1), threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self):
+        while not self._stop.is_set():
+            known = [sequence for rows in list(self.load.acknowledged.values()) for sequence in rows]
+            chosen = self._random.sample(known, min(len(known), 3))
+            labels = {sequence: self._random.choice([None, *CLASSIFIER.class_names]) for sequence in chosen}
+            given = [{"sequence": sequence, "label": label} for sequence, label in labels.items()]
+            with suppress(PtaError), Client(*self.load.server, retries=0) as client:
+                done = client.operate("default", "label", labels=given)
+                self.acknowledged[done["sequence"]] = labels
+            time.sleep(0.01)
+
+
+def state_with_labels(journal, method):
+    """The state of a stream that had the labels of a journal from the start; and these, by their rows."""
+    rows = {row.sequence: row.argument["labels"] for row in journal.operations(1) if row.kind == "label"}
+    given = {
+        row: {s: c for sequences in by.values() for s, c in zip(*sequences, strict=True)} for row, by in rows.items()
+    }
+    labels = {sequence: label for row in sorted(given) for sequence, label in given[row].items()}
+    adapter = create_adapter(method, CLASSIFIER)
+    with one_thread("replay") as alone:
+        for group in journal.groups(1):
+            known = np.array([labels.get(sequence, UNKNOWN) for sequence in group.sequences.tolist()])
+            if (kept := known != NONE).any():
+                own = (known[kept],) if (known[kept] >= 0).any() else ()
+                alone.submit(adapter.step, samples_from(group.features[kept]), *own).result()
+    return adapter.state(), given
+
+
+@pytest.mark.parametrize("crashes", [2, pytest.param(50, marks=pytest.mark.extensive)])
+def test_no_label_that_was_acknowledged_is_lost(start, commands, tmp_path, crashes):
+    load = Load()
+    with Labelling(load) as person:
+        kill_under_load(start, "pta", commands, load, crashes)
+    with Client(*start("pta"), retries=0) as client:
+        for id, probabilities in load.answered.items():
+            again = client.infer(rows_of(id), id=id, learn=True, source=id.partition("-")[0])
+            assert again.repeated
+            assert again.outputs["probability"].tolist() == probabilities
+    commands.kill()
+    with open_service(tmp_path / "data", "pta") as service:
+        expected, written = state_with_labels(service._journal, "pta")
+        numbers = {None: NONE} | {name: number for number, name in enumerate(CLASSIFIER.class_names)}
+        for row, labels in person.acknowledged.items():
+            assert written[row] == {sequence: numbers[label] for sequence, label in labels.items()}
+        assert same_bits(state_of(service), expected)
+    assert len(person.acknowledged) > crashes

@@ -86,7 +86,7 @@ def test_answers_are_the_same_in_binary_and_in_json(triton, samples, is_binary):
 def test_without_a_list_of_outputs_all_usual_ones_come_in_binary(triton, samples):
     result = triton.infer("pta", feature_input(samples[:2], is_binary=True), model_version="1")
     assert [one["name"] for one in result.get_response()["outputs"]] == [
-        *("label", "zero_shot_label", "probability"),
+        *("label", "zero_shot_label", "adapted_label", "probability"),
         *("zero_shot_probability", "entropy", "sequence"),
     ]
     assert result.as_numpy("label").dtype == np.object_
