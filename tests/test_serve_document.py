@@ -52,10 +52,14 @@ def test_an_example_is_answered(service, example, monkeypatch, capsys):
 
 def test_the_commands_for_streams_and_the_journal_run(service, pta, monkeypatch):
     server, folder = service
+    label = FASHION.class_names[0]
     monkeypatch.setenv("PTA_SERVER", f"http://127.0.0.1:{server.port}")
     monkeypatch.setenv("PTA_TOKEN_FILE", str(folder / "state" / "token"))
+    (folder / "labels.csv").write_text(f"id,label\ndoor-1-000017,{FASHION.class_names[1]}\n")
     for command in (one for one in commands() if one.page == PAGE.name and not one.text.startswith("pta serve")):
-        arguments = shlex.split(command.text.replace("12000", "0"))[1:]
-        asked = arguments[1] in ("rewind", "unlearn", "undo")
+        arguments = shlex.split(command.text.replace("12000", "0").replace("17 --label cat", f"1 --label '{label}'"))[
+            1:
+        ]
+        asked = arguments[1] in ("rewind", "unlearn", "undo", "label")
         done = pta(*arguments, *(["--yes"] if asked else []), cwd=folder)
         assert done.returncode == 0, f"{command}\n{done.stderr}"

@@ -3,7 +3,7 @@
 const SHOWN = 20; // rows of a long table
 const SPAN = 600; // seconds of the curves
 const STALE = 4000; // milliseconds without an event after which the summary is asked for
-const CAN_BE_LIFTED = new Set(["reset", "rewind", "unlearn", "import"]);
+const CAN_BE_LIFTED = new Set(["reset", "rewind", "unlearn", "import", "label"]);
 
 const $ = (id) => document.getElementById(id);
 const watch = $("watch");
@@ -35,9 +35,13 @@ function described({ kind, argument }) {
   const given = argument || {};
   if (kind === "rewind") return `Rewind to ${count(given.to)}`;
   if (kind === "unlearn") return `${given.erase ? "Erase" : "Un-learn"} ${given.source}`;
+  if (kind === "answers") return `Answers: ${given.answers}`;
+  if (kind === "corrected") return "Labels learned";
   if (kind === "reset" && given.classes) return `Reset ${given.classes.map((number) => summary.classes[number].name).join(", ")}`;
   return kind[0].toUpperCase() + kind.slice(1);
 }
+
+const corrections = ({ waiting, replayed, of }) => (waiting ? ` ${count(waiting)} labels wait: ${count(replayed)} of ${samples(of)} replayed.` : "");
 
 const lifted = (entry) => CAN_BE_LIFTED.has(entry.kind) && !entry.in_force;
 
@@ -167,7 +171,8 @@ function render() {
   show("name", summary.name);
   document.title = `${summary.name} · pta serve`;
   const learning = summary.read_only ? `Read-only: it answers and learns nothing. ${summary.read_only}.` : summary.frozen ? "Frozen: it answers and learns nothing." : "Learning.";
-  show("state", `${learning} Sequence ${count(summary.sequence)}, last change ${when(summary.time)}.`);
+  const answers = summary.answers === "zero-shot" ? " Zero-shot's answers are given." : "";
+  show("state", `${learning}${answers}${corrections(summary.corrections)} Sequence ${count(summary.sequence)}, last change ${when(summary.time)}.`);
   show("freeze", summary.frozen ? "Thaw…" : "Freeze…");
   show("rate", decimal(summary.rate, 1));
   show("p50", milliseconds(summary.latency_ms.p50));
@@ -328,7 +333,7 @@ async function list() {
 const QUESTIONS = {
   freeze: () => ["Freeze", "It goes on answering and learns nothing until it is thawed."],
   thaw: () => ["Thaw", "It learns again from the next request on."],
-  undo: () => ["Undo", "The last reset, rewind, un-learning or import in force is lifted. Samples learned since then stay."],
+  undo: () => ["Undo", "The last reset, rewind, un-learning, label or import in force is lifted. Samples learned since then stay."],
   rewind: ({ sequence }) => ["Rewind", `It goes back to sequence ${count(sequence)}. What was learned later is no longer in force. Undo brings it back.`],
   unlearn: ({ source }) => ["Un-learn", `The state becomes as if ${source} had never sent a sample. What it sends from now on is learned. Undo brings its samples back.`],
 };
