@@ -98,10 +98,7 @@ def test_the_routes_are_those_of_the_issue(server):
         *("/v2", "/v2/health/live", "/v2/health/ready", "/metrics", "/openapi.json", "/login", "/streams", *PAGE),
         *(f"/v2/models/pta{version}{verb}" for version in ("", "/versions/1") for verb in ("", "/ready", "/infer")),
         "/streams/default",
-        *(
-            f"/streams/default/{verb}"
-            for verb in (*(OPERATIONS.keys() - {"delete"}), "export", "events", "rows")
-        ),
+        *(f"/streams/default/{verb}" for verb in (*(OPERATIONS.keys() - {"delete"}), "export", "events", "rows")),
     }
     for path in ("/docs", "/redoc"):
         assert server.ask("GET", path).status == 404

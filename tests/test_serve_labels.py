@@ -2,8 +2,10 @@
 
 import json
 import re
+import sqlite3
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -218,6 +220,29 @@ def test_an_end_does_not_wait_for_a_replay_and_the_next_start_has_it(tmp_path, m
         assert same_bits(state_of(service), from_the_start(service, {2: 3, 20: 1}))
 
 
+def test_a_label_without_an_effect_needs_no_replay(tmp_path):
+    with open_service(tmp_path) as service:
+        learn(service)
+        service.operate("default", "reset")
+        label(service, {2: 1})
+        (row,) = [row for row in settled(service)._journal.operations(1) if row.kind == "corrected"]
+        assert row.argument == {"until": 38, "samples": 0}
+        service.operate("default", "undo")
+        service.operate("default", "undo")
+        assert same_bits(state_of(service), from_the_start(service, {}))
+
+
+def test_labels_that_never_end_are_learned_in_between(tmp_path, monkeypatch):
+    monkeypatch.setattr("pta.serve.streams.corrections._PAUSE", 0.02)
+    with open_service(tmp_path) as service:
+        learn(service)
+        live, labels = service._streams.require("default"), {}
+        while not any(row.kind == "corrected" for row in live.operations):
+            labels[1 + len(labels) % 36] = 2
+            label(service, {1 + (len(labels) - 1) % 36: 2})
+        assert same_bits(state_of(settled(service)), from_the_start(service, labels))
+
+
 def contents(folder):
     return b"".join(path.read_bytes() for path in Path(folder).rglob("*") if path.is_file())
 
@@ -248,6 +273,35 @@ def test_erasing_a_source_erases_its_labels_from_all_files_and_no_others(tmp_pat
         service.operate("default", "delete")
     assert b'"yard": [[' not in contents(tmp_path)
     assert check_folder(tmp_path) == []
+
+
+def test_a_killed_process_leaves_erasing_to_the_next_start(tmp_path):
+    with open_service(tmp_path) as service:
+        learn(service, source="door")
+        learn(service, count=2, source="yard", seed=50)
+        label(service, {2: 3, 40: 1})
+        settled(service)
+        argument = {"source": "door", "erase": True, "first": 1, "samples": 36}
+        service._journal.operate(1, "unlearn", argument)  # and then it was killed
+        service._streams.require("default").gone = True  # so that no snapshot is written
+    assert b'"door": [[2], [3]]' in contents(tmp_path)
+    with open_service(tmp_path) as service:
+        assert b'"door": [[2], [3]]' not in contents(tmp_path)
+        assert check_folder(tmp_path) == []
+        assert same_bits(state_of(service), from_the_start(service, {40: 1}))
+
+
+def test_a_journal_from_before_labels_is_read_and_is_then_for_newer_versions_alone(tmp_path):
+    with open_service(tmp_path) as service:
+        learn(service)
+    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as connection:
+        connection.execute("PRAGMA user_version = 2")
+    assert check_folder(tmp_path) == []
+    with open_service(tmp_path) as service:
+        label(service, {2: 1})
+        settled(service)
+    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
 
 
 def test_labels_and_rows_that_are_dropped_for_room(tmp_path):

@@ -7,14 +7,15 @@ from threading import Event
 from pta.serve.journal.rows import JournalLike, OperationRow
 from pta.serve.requests import Refused
 from pta.serve.streams.answering import StreamState
-from pta.serve.streams.history import History, followed
+from pta.serve.streams.history import STATELESS, History, waiting
 from pta.serve.streams.live_stream import LiveStream
 from pta.serve.streams.past import Past
 from pta.serve.streams.pipeline import Pipeline
 from pta.serve.streams.stage import errors_told_to, one_thread
 
 _log = logging.getLogger("pta.serve")
-_PAUSE = 0.2  # seconds without a new label before a replay begins, so that a file of labels is one replay
+_PAUSE = 0.2  # seconds without a new label before a replay begins, so that a file of labels is one replay,
+_MOST_PAUSES = 25  # but not longer than these, where labels never end
 
 
 class Corrections:
@@ -37,10 +38,13 @@ class Corrections:
     def _follow(self, stream: LiveStream) -> None:
         with errors_told_to(partial(_log.error, "labels of stream %s wait for the next start: %s", stream.name)):
             while stream.waiting:
-                waiting = len(stream.waiting)
-                if self._ended.wait(_PAUSE) or stream.gone:
-                    return
-                if len(stream.waiting) == waiting and not self._bring_to_labels(stream):
+                for _ in range(_MOST_PAUSES):
+                    count = len(stream.waiting)
+                    if self._ended.wait(_PAUSE) or stream.gone:
+                        return
+                    if len(stream.waiting) == count:
+                        break
+                if not self._bring_to_labels(stream):
                     return
 
     def _bring_to_labels(self, stream: LiveStream) -> bool:
@@ -48,8 +52,8 @@ class Corrections:
         past = stream.past
         assert past is not None  # as a label was written
         with stream.lock:
-            history, until = stream.history, stream.waiting[-1].sequence
-            is_needed = not _agree(history, stream.applied, stream.state.sequence)
+            known, history, sequence = len(stream.operations), stream.history, stream.state.sequence
+            is_needed = history.fingerprint(sequence) != stream.applied.fingerprint(sequence)
         stream.replayed = 0, past.count_replayed(history) if is_needed else 0
 
         def tell(read: int) -> None:
@@ -64,17 +68,13 @@ class Corrections:
         except _Ended:
             return False
         with stream.changing:
-            if not self._ended.is_set() and stream.waiting:
-                self._swap(stream, past, history, until, made)
+            is_current = all(row.kind in STATELESS for row in stream.operations[known:])
+            if is_current and stream.waiting and not self._ended.is_set():
+                self._swap(stream, past, stream.operations[known - 1].sequence, made)
         return True
 
-    def _swap(self, stream: LiveStream, past: Past, history: History, until: int, made: StreamState | None) -> None:
+    def _swap(self, stream: LiveStream, past: Past, until: int, made: StreamState | None) -> None:
         """Write that the labels up to a row are learned, with the state that was made if it had to be another one."""
-        now = History.of(row for row in stream.operations if row.kind != "label" or row.sequence <= until)
-        with stream.lock:
-            before, sequence = (stream.applied, stream.state.sequence) if made is None else (history, made.sequence)
-        if not _agree(now, before, sequence):
-            return
 
         def write() -> OperationRow:
             if stream.gone:
@@ -84,7 +84,8 @@ class Corrections:
         def swap(row: OperationRow) -> None:
             with stream.lock:
                 if made is not None:
-                    past.advance(made, History.of(followed([*stream.operations, row])), row.sequence)
+                    operations = [*stream.operations, row]
+                    past.advance(made, History.of(operations, lifted=waiting(operations)), row.sequence)
                     stream.state = made
                 stream.add_operation(row)
                 stream.state.sequence = row.sequence
@@ -95,7 +96,3 @@ class Corrections:
 
 class _Ended(Exception):
     """The service ends, or the stream is deleted."""
-
-
-def _agree(one: History, other: History, until: int) -> bool:
-    return one.fingerprint(until) == other.fingerprint(until)

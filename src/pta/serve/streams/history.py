@@ -33,6 +33,8 @@ LIFTABLE = ("reset", "import", "rewind", "unlearn", "label")
 """The operations that can be undone."""
 _STAYING = ("unlearn", "label")  # under a rewind
 _REPLAYED = ("rewind", "unlearn", "undo")  # after which a state has all labels that came before
+STATELESS = ("freeze", "thaw", "answers", "label", "corrected")
+"""The operations after which a state goes on as it is."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class History:
     """The import that the state starts from, if it does, and resets of classes after the start."""
     frozen: bool
     labels: Labels
-    """Those in force."""
+    """Those in force, also of samples that are excluded."""
     _switches: tuple[OperationRow, ...]
     _excluded: tuple[Span, ...]
     _excluded_of: dict[str, tuple[Span, ...]]
@@ -55,10 +57,10 @@ class History:
     _fingerprints: dict[int, str] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, operations: Iterable[OperationRow]) -> Self:
-        """The history after these operations, which come in order."""
+    def of(cls, operations: Iterable[OperationRow], lifted: Iterable[OperationRow] = ()) -> Self:
+        """The history after these operations, which come in order, as if some were lifted at the end."""
         operations = tuple(operations)
-        undone: set[int] = set()
+        undone = {one.sequence for one in lifted}
         for position, operation in enumerate(operations):
             if operation.kind == "undo" and (last := _undoable(_in_force(operations[:position], undone))):
                 undone.add(last.sequence)
@@ -145,7 +147,7 @@ class History:
 
 
 def waiting(operations: Iterable[OperationRow]) -> list[OperationRow]:
-    """The labels that the state of a running stream has not come to after these operations."""
+    """The labels that the state of a running stream had not come to after these operations."""
     labels: list[OperationRow] = []
     for one in operations:
         if one.kind == "label":
@@ -155,12 +157,6 @@ def waiting(operations: Iterable[OperationRow]) -> list[OperationRow]:
         elif one.kind == "corrected":
             labels = [label for label in labels if label.sequence > one.argument["until"]]
     return labels
-
-
-def followed(operations: Sequence[OperationRow]) -> list[OperationRow]:
-    """The operations without those labels."""
-    left = {one.sequence for one in waiting(operations)}
-    return [one for one in operations if one.sequence not in left]
 
 
 def _is_start(operation: OperationRow) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from pta.methods.classes import class_weights, cosines_with_text
 from pta.serve.journal.rows import OperationRow
 from pta.serve.streams.answering import Answered, StreamState
-from pta.serve.streams.history import LIFTABLE, History, followed, waiting
+from pta.serve.streams.history import LIFTABLE, History, waiting
 from pta.serve.streams.past import Past, agrees
 from pta.serve.streams.served_model import rule_of
 
@@ -62,7 +62,7 @@ class LiveStream:
         self.waiting = waiting(self.operations)
         self.history = self.applied = History.of(self.operations)
         if self.waiting:
-            self.applied = History.of(followed(self.operations))
+            self.applied = History.of(self.operations, lifted=self.waiting)
 
     def within_quota(self, count: int, quota: int) -> bool:
         """Whether `count` more samples may be learned in this minute; they are counted if so."""

@@ -29,7 +29,7 @@ from pta.serve.journal.journal import Journal
 from pta.serve.journal.rows import ANSWER, Answers, BatchSpan, GroupRows, OperationRow
 from pta.serve.requests import Refused
 from pta.serve.streams.answering import StreamState, score
-from pta.serve.streams.history import History, followed
+from pta.serve.streams.history import History, waiting
 from pta.serve.streams.labels import Span
 from pta.serve.streams.served_model import ServedModel
 
@@ -241,7 +241,8 @@ class Past:
 
     def answers_of(self, operations: list[OperationRow], batch: BatchSpan) -> Answers:
         """What the rows of a batch were answered: they are learned again from the state before them."""
-        history = History.of(followed([one for one in operations if one.sequence < batch.first]))
+        before = [one for one in operations if one.sequence < batch.first]
+        history = History.of(before, lifted=waiting(before))
         state, _ = self.replayed(history, batch.first - 1)
         (group,) = self.journal.groups(self.number, batch.first - 1, batch.last)
         answered = state.learn(score(group.features, state.adapter.classifier, None), batch.last)

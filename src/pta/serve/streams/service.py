@@ -147,10 +147,10 @@ class Service:
         Labels that no replay has reached are learned at the next start.
         """
         self._draining = True
-        self._corrections.close()
         for stream in self._streams:
             with stream.changing:
                 pass
+        self._corrections.close()
         if self._saving is not None:
             self._saving.stop_dropping()
         self._pipeline.close()
