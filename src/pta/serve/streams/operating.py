@@ -75,7 +75,7 @@ class Operating:
         return self._write({})
 
     def _reset(self, classes: Sequence[str] | None = None) -> Done:
-        numbers = None if classes is None else [*map(self._number, classes)]
+        numbers = None if classes is None else self._numbers(classes)
         argument = {} if numbers is None else {"classes": numbers}
         return self._write(argument, lambda row: self._stream.state.reset(numbers))
 
@@ -129,9 +129,9 @@ class Operating:
         past, stream = self._past, self._stream
         if not stream.state.adapter.takes_labels:
             raise Refused(f"{self._served.method} does not learn labels; pta, wpta and tda do", 409)
-        given = {}
-        for sequence, one in zip(sequences_of(past, stream, labels), labels, strict=True):
-            given[sequence] = NONE if one.label is None else self._number(one.label)
+        names = [one.label for one in labels if one.label is not None]
+        numbers = {None: NONE, **dict(zip(names, self._numbers(names), strict=True))}
+        given = {s: numbers[one.label] for s, one in zip(sequences_of(past, stream, labels), labels, strict=True)}
         sources = past.journal.sources_of(past.number, given)
         for sequence in given:
             require_sample(past, stream, sequence, sequence in sources)
@@ -140,7 +140,6 @@ class Operating:
         last = stream.state.sequence
         is_replayed = after.fingerprint(last) != stream.applied.fingerprint(last)
         replayed = past.count_replayed(after) if is_replayed else 0
-
         done = self._write(argument, require=lambda: past.replay_start(after))  # rows may be dropped until then
         if not self._dry_run:
             self._corrections.begin(stream)
@@ -170,12 +169,13 @@ class Operating:
             raise Refused(f"{self._kind} needs the journal, and this service was started with --no-journal", 409)
         return self._stream.past
 
-    def _number(self, name: str) -> int:
-        """The number of a class."""
-        names = self._served.classifier.class_names
-        if name not in names:
-            raise Refused(f"no class is called {name!r}; {nearest(name, names)}")
-        return names.index(name)
+    def _numbers(self, names: Sequence[str]) -> list[int]:
+        """The numbers of classes."""
+        known = {name: number for number, name in enumerate(self._served.classifier.class_names)}
+        for name in names:
+            if name not in known:
+                raise Refused(f"no class is called {name!r}; {nearest(name, known)}")
+        return [known[name] for name in names]
 
     def _read_again(self, _: object) -> None:
         """The operations, of which some labels were erased."""
