@@ -206,7 +206,8 @@ def _predict(
     on: OnCluster, source: BlockExtraction | FeatureFolder, adapter: Adapter, pool: RayPool, given: PredictOptions
 ) -> None:
     with _phases() as phases:
-        done = predict_blocks(source, adapter, pool, on.folder, given.epsilon, phases)
+        labels = given.labels(adapter.classifier.class_names)
+        done = predict_blocks(source, adapter, pool, on.folder, given.epsilon, phases, labels)
     if given.state.state is not None:
         write_atomically(given.state.state, on.folder.read(STATE))
     if done.remark:
@@ -227,7 +228,8 @@ def _predict_streams(on: OnCluster, asked: _Prediction, by: str) -> None:
     reading = pictures.reading
     with on.alone(), on.workers(pictures.device, reading.workers) as (device, pool), _phases() as phases:
         extraction = pictures.extraction(listing, device, anchors, on.how.block)
-        done = predict_streams(extraction, method, parameters, pool, on.folder, phases)
+        labels = asked.given.labels(anchors.class_names)
+        done = predict_streams(extraction, method, parameters, pool, on.folder, phases, labels)
     on.report(done.sentence(method), vars(done))
 
 

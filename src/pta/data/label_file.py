@@ -7,13 +7,14 @@ left out. A text that begins like a formula may have `'` in front of it, as in t
 
 import csv
 import io
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pta.core.labels import NONE
+from pta.core.labels import NONE, UNKNOWN, Labels
 from pta.door.files import read_text
-from pta.door.safe_text import from_csv_cell
+from pta.door.safe_text import from_csv_cell, to_json
 from pta.errors import InvalidParameter, UnreadableFile, nearest, shown
 
 NONE_OF_THEM = "none"
@@ -71,6 +72,17 @@ def _row(given: Mapping[str, str], file: Path, line: int) -> LabelRow:
     if not set(given) & set(_PLACES):
         raise UnreadableFile(f"{file}: line {line} names no sample ({', '.join(_PLACES)})")
     return LabelRow(line, given["label"], given.get("path"), given.get("id"), **numbers)
+
+
+def as_in_rows(key: str) -> str:
+    """The key of a sample as rows of answers show it; a name that is not UTF-8 has escapes there."""
+    return str(json.loads(to_json(key)))
+
+
+def label_texts(labels: Labels, class_names: Sequence[str]) -> list[str]:
+    """Labels as they stand in a file: a class, `none`, or nothing where unknown."""
+    special = {NONE: NONE_OF_THEM, UNKNOWN: ""}
+    return [special[label] if label < 0 else class_names[label] for label in labels.tolist()]
 
 
 def labels_by_key(file: Path, class_names: Sequence[str]) -> dict[str, int]:

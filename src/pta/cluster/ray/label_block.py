@@ -1,5 +1,7 @@
 """Labels as parquet: number, key, label, probability and zero-shot label of every sample of a block.
 
+Where labels were learned, `learned_label` says which.
+
 A sample that could not be read has its row, with nothing but its number and key.
 """
 
@@ -45,14 +47,19 @@ def write_labels(
     said: Mapping[int, LabelRow],
     failed: Sequence[Failed],
     streams: Sequence[str | None] | None = None,
+    learned: Sequence[str] | None = None,
 ) -> Labelled:
-    """Write the rows of a block in the order of `keys`, both by number; `streams` are those of the rows."""
+    """Write the rows of a block in the order of `keys`, both by number.
+
+    `streams` are those of the rows, and `learned` the labels that were learned with them.
+    """
     nothing = (None, None, None)
     rows = [(number, key, *said.get(number, nothing)) for number, key in keys.items()]
     arrays = [pa.array(values, kind) for values, (_, kind) in zip(zip(*rows, strict=True), _COLUMNS, strict=True)]
     names = [column for column, _ in _COLUMNS]
-    if streams is not None:
-        arrays, names = [*arrays, pa.array(streams, pa.string())], [*names, "stream"]
+    for column, texts in (("stream", streams), ("learned_label", learned)):
+        if texts is not None:
+            arrays, names = [*arrays, pa.array(texts, pa.string())], [*names, column]
     content = BytesIO()
     about = {"run": run, "failed": json.dumps(failed)}
     pq.write_table(pa.table(arrays, names).replace_schema_metadata(about), content)
