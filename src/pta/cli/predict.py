@@ -95,7 +95,7 @@ def _predict(
     labels: dict[str, int] | None,
 ) -> None:
     """Predict the samples, and print a summary."""
-    tally = Tally(classifier.adapter.name, f"{classifier.encoder.modality.name}s")
+    tally = Tally(classifier.adapter.name, f"{classifier.encoder.modality.name}s", classifier.shadow)
     if classifier.adapter.scope == "batch":
         say(f"{tally.method} predicts a batch at a time: its results depend on --batch {reading.batch}")
     with stopping_on_interrupt() as interrupted, progress() as bar:

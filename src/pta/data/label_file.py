@@ -10,7 +10,9 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+
+import numpy as np
 
 from pta.core.labels import NONE, UNKNOWN, Labels
 from pta.door.files import read_text
@@ -104,3 +106,29 @@ def labels_by_key(file: Path, class_names: Sequence[str]) -> dict[str, int]:
         if labels.setdefault(row.key, numbers[row.label]) != numbers[row.label]:
             raise UnreadableFile(f"{file}: line {row.line} gives {row.key} a second label; keep one of them")
     return labels
+
+
+def labels_of_paths(file: Path, class_names: Sequence[str], paths: Sequence[str]) -> Labels:
+    """The labels of samples by their paths, of which either side may have more folders in front; UNKNOWN for the rest.
+
+    A label that fits no sample is left out; one that fits several is refused, and so is a file that fits none.
+    """
+    numbers: dict[str, list[int]] = {}
+    for number, path in enumerate(paths):
+        numbers.setdefault(PurePosixPath(path).name, []).append(number)
+    labels = np.full(len(paths), UNKNOWN)
+    for key, label in labels_by_key(file, class_names).items():
+        alike = [number for number in numbers.get(PurePosixPath(key).name, []) if _is_end(key, paths[number])]
+        exact = [number for number in alike if paths[number] == key] or alike
+        if len(exact) > 1:
+            raise UnreadableFile(f"{file}: {key} fits {paths[exact[0]]} and {paths[exact[1]]}; give more of its path")
+        labels[exact] = label
+    if not (labels != UNKNOWN).any():
+        raise UnreadableFile(f"{file} has no label for any of these samples, the first of which is {paths[0]}")
+    return labels
+
+
+def _is_end(one: str, other: str) -> bool:
+    """Whether one path is the end of the other."""
+    shorter, longer = sorted((PurePosixPath(one).parts, PurePosixPath(other).parts), key=len)
+    return longer[-len(shorter) :] == shorter

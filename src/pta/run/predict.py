@@ -39,6 +39,7 @@ class Tally:
 
     method: str
     what: str = "images"
+    shadow: bool = False  # whether zero-shot's labels are answered
     samples: int = 0
     changed: int = 0  # among the answers that have arrived
     rejected: int | None = None  # among them; None without `reject_below`
@@ -64,10 +65,8 @@ class Tally:
         share = 100 * self.changed / max(self.samples, 1)
         skipped = f", {self.skipped:,} skipped" if self.skipped else ""
         rejected = "" if self.rejected is None else f"; {self.rejected:,} rejected"
-        return (
-            f"{self.what}: {self.samples:,}{skipped}, {speed:,.1f} per second; "
-            f"{self.method} changed {self.changed:,} labels ({share:.1f} %){rejected}"
-        )
+        changed = f"{'would change' if self.shadow else 'changed'} {self.changed:,} labels ({share:.1f} %)"
+        return f"{self.what}: {self.samples:,}{skipped}, {speed:,.1f} per second; {self.method} {changed}{rejected}"
 
 
 def predict_stream(

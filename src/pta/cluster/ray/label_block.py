@@ -37,6 +37,7 @@ class Labelled:
     samples: int  # with a label
     changed: int  # with another label than zero-shot's
     failed: list[Failed]
+    taught: int = 0  # whose label was learned, or that were not learned because they are of none of the classes
 
 
 def write_labels(
@@ -64,7 +65,8 @@ def write_labels(
     about = {"run": run, "failed": json.dumps(failed)}
     pq.write_table(pa.table(arrays, names).replace_schema_metadata(about), content)
     folder.write(name, content.getvalue())
-    return Labelled(len(said), sum(label != alone for label, _, alone in said.values()), list(failed))
+    changed = sum(label != alone for label, _, alone in said.values())
+    return Labelled(len(said), changed, list(failed), sum(map(bool, learned or ())))
 
 
 def labelled(folder: Folder, name: str, run: str) -> Labelled | None:
@@ -75,9 +77,12 @@ def labelled(folder: Folder, name: str, run: str) -> Labelled | None:
             about = file.schema_arrow.metadata or {}
             if about.get(b"run") != run.encode():
                 return None
-            table = file.read(["label", "zero_shot_label"])
+            columns = ["label", "zero_shot_label", "learned_label"]
+            table = file.read([name for name in columns if name in file.schema_arrow.names])
     except (PtaError, pa.ArrowException, OSError):
         return None
     label, alone = table["label"], table["zero_shot_label"]
     changed = pc.sum(pc.not_equal(label, alone)).as_py() or 0
-    return Labelled(len(label) - label.null_count, changed, [tuple(one) for one in json.loads(about[b"failed"])])
+    taught = sum(map(bool, table["learned_label"].to_pylist())) if "learned_label" in table.column_names else 0
+    failed = [tuple(one) for one in json.loads(about[b"failed"])]
+    return Labelled(len(label) - label.null_count, changed, failed, taught)

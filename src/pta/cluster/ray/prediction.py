@@ -47,12 +47,15 @@ class PredictedBlocks:
     rounds: int = 0  # of repair
     repaired: int = 0  # rows that were answered again
     remark: str | None = None
+    taught: int = 0  # samples whose label was learned, or that were not learned because of it
 
     def sentence(self, method: str) -> str:
         """The counts, in words."""
         share = 100 * self.changed / max(self.samples, 1)
         skipped = f", {len(self.failed):,} skipped" if self.failed else ""
-        return f"{self.samples:,} labels{skipped}; {method} changed the answer for {self.changed:,} ({share:.1f} %)"
+        taught = f"; {self.taught:,} given labels learned" if self.taught else ""
+        changed = f"{method} changed the answer for {self.changed:,} ({share:.1f} %)"
+        return f"{self.samples:,} labels{skipped}; {changed}{taught}"
 
     @classmethod
     def of(
@@ -61,7 +64,7 @@ class PredictedBlocks:
         """The sums over all blocks."""
         failed = tuple(one for block in labels for one in block.failed)
         sums = (sum(block.samples for block in labels), sum(block.changed for block in labels))
-        return cls(*sums, failed, rounds, repaired, remark)
+        return cls(*sums, failed, rounds, repaired, remark, sum(block.taught for block in labels))
 
 
 @dataclass(frozen=True)
