@@ -237,3 +237,14 @@ def test_a_labelled_stream_in_blocks_is_the_stream(method, parameters, size):
     for name in ("knowledge", "anchored", "sums", "weights", "gram", "seen"):
         if name in run.end:
             torch.testing.assert_close(run.end[name], without.state()[name], rtol=0, atol=2e-6)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("method", LOOPS)
+def test_a_labelled_stream_on_a_gpu_is_that_on_the_host(method):
+    stream, labels = STREAMS["shuffled"].to(torch.float32), labels_of(0.2)
+    host, device = adapter_for(method, stream, {}), adapter_for(method, stream, {}).to("cuda")
+    answers = torch.cat(
+        [device.step(stream.features[at : at + 64], labels[at : at + 64]) for at in range(0, COUNT, 64)]
+    )
+    torch.testing.assert_close(answers.cpu(), host.step(stream.features, labels), rtol=0, atol=2e-3)
