@@ -113,7 +113,8 @@ def test_each_side_is_first_about_half_of_the_time_and_does_not_depend_on_the_an
     draws = Draws(of(*[("a", "b")] * 4000), 5)
     first = [draws.adapted_first(draw) for draw in range(4000)]
     assert 0.46 < np.mean(first) < 0.54
-    assert first == [Draws(of(*[("b", "a")] * 4000), 5).adapted_first(draw) for draw in range(4000)]
+    swapped = Draws(of(*[("b", "a")] * 4000), 5)
+    assert first == [swapped.adapted_first(draw) for draw in range(4000)]
     assert [draws.answers(draw)[0] == "a" for draw in range(4000)] == first
 
 

@@ -50,6 +50,7 @@ class PageServer(ThreadingHTTPServer):
     """Serves the page of a session from its start until it is closed; `samples` are the pictures by draw."""
 
     daemon_threads = False
+    request_queue_size = 64
 
     def __init__(self, session: Session, samples: Sequence[SampleReference], audits: int) -> None:
         super().__init__((_ADDRESS, 0), _Handler)
