@@ -5,7 +5,9 @@ import json
 import re
 import signal
 from dataclasses import replace
+from types import SimpleNamespace
 
+import audit as benchmark
 import numpy as np
 import pytest
 from audits import NAMES, read_csv, said_about, truth_of, write_csv, write_rows
@@ -79,6 +81,23 @@ def test_an_interval_without_totals_has_the_end_of_its_side():
     assert sequence.ends == (3, 3)
     sequence.low, sequence.high = -2, -3
     assert sequence.ends == (-3, -3)
+
+
+def test_the_benchmark_counts_what_the_sequence_says(monkeypatch):
+    values, job = np.repeat([-1, 0, 1], [12, 10, 25]), benchmark.Job("x", "y", "clean", "pta")
+    monkeypatch.setattr(benchmark, "changed_values", lambda job: (values, 100))
+    monkeypatch.setattr(benchmark, "opened", lambda path: SimpleNamespace(name="x"))
+    (row,) = benchmark.rows_of(40, job)
+    sequences = [sequence_of(values[draw_order(47, seed, "x clean pta")].tolist(), 47) for seed in range(1, 41)]
+    for side in ("helps", "hurts", "undecided"):
+        assert row[side] == sum(one.side == side for one in sequences)
+    labels = sorted(len(one.draws) for one in sequences)
+    assert (row["gain"], row["wrong"], row["median_labels"], row["p90_labels"]) == (
+        13,
+        row["hurts"],
+        labels[19],
+        labels[35],
+    )
 
 
 # -- the population ----------------------------------------------------------------------------------------------------
@@ -316,7 +335,7 @@ HEAD = "path,label,zero_shot_label\n"
         ("rows.jsonl", "", "rows.jsonl holds no rows"),
         ("rows.csv", HEAD, "rows.csv holds no rows"),
         ("rows.txt", HEAD, "rows are a .jsonl or .csv file of pta predict, or a folder of --cluster"),
-        ("rows.csv", "path,label\n1.jpg,a\n", "no columns label and zero_shot_label"),
+        ("rows.csv", "path,label\n1.jpg,a\n", "not a file of rows of pta predict: it has no columns label and"),
         ("rows.csv", f"{HEAD}1.jpg,a,\n", "rows.csv, line 2 has no zero_shot_label"),
         ("rows.jsonl", '{"path": "1.jpg", "label": "a"}\n', "rows.jsonl, line 1 has no zero_shot_label"),
         (
@@ -331,7 +350,7 @@ HEAD = "path,label,zero_shot_label\n"
         ("rows.jsonl", "[1]\n", "line 1 is not a row of pta predict"),
         ("rows.jsonl", '{"path": 3, "label": "a", "zero_shot_label": "b"}\n', "path must be a text"),
         ("rows.jsonl", "x" * 2**21, "line 1 is not a row: it has more than"),
-        ("rows.csv", b"\xff\xfe\x00".decode("latin1"), "no columns label"),
+        ("rows.csv", b"\xff\xfe\x00".decode("latin1"), "it has no columns label"),
         ("none/rows.csv", None, "no such file of rows: none/rows.csv"),
     ],
 )

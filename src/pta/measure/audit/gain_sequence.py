@@ -56,13 +56,13 @@ class GainSequence:
 
     def __init__(self, changed: int) -> None:
         self._changed = changed
-        self._draws: list[float] = []
+        self.draws: list[int] = []
         self.low, self.high = -changed, changed  # of the totals that are still in; none are if low > high
 
     def draw(self, x: int) -> None:
         """Learn whether the next answer's adapted (1), zero-shot (−1) or neither or both (0) is right."""
-        self._draws.append(x)
-        total, left = int(sum(self._draws)), self._changed - len(self._draws)
+        self.draws.append(x)
+        total, left = sum(self.draws), self._changed - len(self.draws)
         if not left:
             self.low = self.high = total  # all are known
             return
@@ -89,7 +89,7 @@ class GainSequence:
         return range(self.low, self.high + 1)
 
     def _is_out(self, total: int, sign: int) -> bool:
-        return bool(log_capital(np.array(self._draws), total, self._changed, sign)[-1] >= LARGEST)
+        return bool(log_capital(np.array(self.draws, float), total, self._changed, sign)[-1] >= LARGEST)
 
 
 def sequence_of(draws: Sequence[int], changed: int) -> GainSequence:

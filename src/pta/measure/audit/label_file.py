@@ -1,17 +1,16 @@
 """The labels of an audit as CSV, written anew after every answer, and the list of audits beside the rows."""
 
-import csv
-import io
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from pta.door.files import read_json, read_text, write_atomically
+from pta.door.files import read_json, write_atomically
 from pta.door.plain_files import require_plain_file
-from pta.door.safe_text import from_csv_cell
 from pta.errors import UnreadableFile, nearest
 from pta.measure.audit.audit import NONE, VALUES, Audit, Given
 from pta.measure.audit.population import Draws
+from pta.measure.audit.row_reading import csv_rows
 from pta.measure.texts import csv_text
 
 _OWN = ("label", "answer", "time", "audit")
@@ -34,10 +33,10 @@ def read_labels(path: Path, draws: Draws) -> tuple[Given, ...]:
     if not path.exists():
         return ()
     found = list[Given]()
-    for line, row in _rows(path):
+    for place, row in _rows(path):
         answer = next((one for one in VALUES if one == row.get("answer")), None)
         if answer is None or row.get("audit") is None:
-            raise UnreadableFile(f"{path}, line {line} was not written by pta audit; choose another --labels")
+            raise UnreadableFile(f"{place} was not written by pta audit; choose another --labels")
         if row["audit"] != draws.fingerprint or len(found) == len(draws.rows):
             raise UnreadableFile(
                 f"{path} belongs to an audit of other rows or of another --seed; choose another --labels"
@@ -65,28 +64,21 @@ def simulated(path: Path, audit: Audit) -> Audit:
 def _known_labels(path: Path, class_names: tuple[str, ...]) -> dict[str, str]:
     """Labels by path or id: a class, `none`, or empty."""
     known = dict[str, str]()
-    for line, row in _rows(path):
+    for place, row in _rows(path):
         key, label = row.get("path") or row.get("id"), row["label"]
         if not key:
-            raise UnreadableFile(f"{path}, line {line} has neither a path nor an id")
+            raise UnreadableFile(f"{place} has neither a path nor an id")
         if label and label != NONE and label not in class_names:
             unknown = f"'{label}' is not a class of these rows; {nearest(label, class_names)}"
-            raise UnreadableFile(f"{path}, line {line}: {unknown} (--classes adds classes that no row has)")
+            raise UnreadableFile(f"{place}: {unknown} (--classes adds classes that no row has)")
         if known.setdefault(key, label) != label:
-            raise UnreadableFile(f"{path}, line {line}: {key} has two labels, '{known[key]}' and '{label}'")
+            raise UnreadableFile(f"{place}: {key} has two labels, '{known[key]}' and '{label}'")
     return known
 
 
-def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
-    reader = csv.reader(io.StringIO(read_text(path, "label"), newline=""), strict=True)
-    try:
-        header = [cell.strip() for cell in next(reader, [])]
-        if "label" not in header or not {"path", "id"} & {*header}:
-            raise UnreadableFile(f"{path} is not a file of labels: a CSV with the columns path or id, and label")
-        found = [(reader.line_num, dict(zip(header, map(from_csv_cell, cells), strict=False))) for cells in reader]
-    except csv.Error as error:
-        raise UnreadableFile(f"{path}, line {reader.line_num} is not CSV: {error}") from None
-    return [(line, {**dict.fromkeys(header, ""), **row}) for line, row in found if row]
+def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    kind = "labels: a CSV with the columns path or id, and label"
+    return csv_rows(path, lambda header: "label" in header and bool({"path", "id"} & header), kind)
 
 
 def audits_file(rows: Path) -> Path:

@@ -10,7 +10,7 @@ import re
 import secrets
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -138,11 +138,13 @@ class _Handler(BaseHTTPRequestHandler):
         self._reply(lambda: self._get(self._route()))
 
     def do_POST(self) -> None:
-        self._reply(lambda: self._post(self._route()))
-        if self.server.session.audit.ending is not None:
-            self.server.is_over.set()
+        try:
+            self._reply(lambda: self._post(self._route()))
+        finally:  # also if the browser has left
+            if self.server.session.audit.ending is not None:
+                self.server.is_over.set()
 
-    def _reply(self, answer: Any) -> None:
+    def _reply(self, answer: Callable[[], tuple[bytes, str]]) -> None:
         try:
             status, (content, kind) = HTTPStatus.OK, answer()
         except _Refused as refused:

@@ -91,7 +91,7 @@ def draw_order(count: int, seed: int, digest: str) -> list[int]:
     """The numbers below `count` in the order of a seed.
 
     >>> draw_order(5, seed=1, digest="")
-    [0, 1, 2, 3, 4]
+    [2, 4, 1, 3, 0]
     """
     return sorted(range(count), key=lambda number: _digest(seed, digest, "draw", number))
 

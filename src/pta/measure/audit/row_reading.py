@@ -3,7 +3,7 @@
 import csv
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -91,7 +91,7 @@ def _text(place: str, row: Row, column: str) -> str:
 
 
 def _rows_of_json_lines(path: Path) -> Iterator[tuple[str, Row]]:
-    with path.open("rb") as file:
+    with explaining(f"{path} cannot be read"), path.open("rb") as file:
         for number, line in enumerate(_lines(path, file), 1):
             try:
                 row = json.loads(line)
@@ -103,14 +103,18 @@ def _rows_of_json_lines(path: Path) -> Iterator[tuple[str, Row]]:
 
 
 def _rows_of_csv(path: Path) -> Iterator[tuple[str, Row]]:
-    with path.open("rb") as file:
+    kind = "rows of pta predict: it has no columns label and zero_shot_label"
+    return csv_rows(path, lambda header: not header or {"label", "zero_shot_label"} <= header, kind)
+
+
+def csv_rows(path: Path, is_expected: Callable[[set[str]], bool], kind: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """The rows of a CSV file with an expected header, each with its place; `kind` is what the file is not otherwise."""
+    with explaining(f"{path} cannot be read"), path.open("rb") as file:
         reader = csv.reader(_lines(path, file), strict=True)
         try:
             header = [cell.strip() for cell in next(reader, [])]
-            if header and not {"label", "zero_shot_label"} <= {*header}:
-                raise UnreadableFile(
-                    f"{path} has no columns label and zero_shot_label: it is not a file of pta predict"
-                )
+            if not is_expected({*header}):
+                raise UnreadableFile(f"{path} is not a file of {kind}")
             for cells in filter(None, reader):
                 if len(cells) != len(header):
                     raise UnreadableFile(f"{path}, line {reader.line_num} has {len(cells)} cells, not {len(header)}")
@@ -122,16 +126,15 @@ def _rows_of_csv(path: Path) -> Iterator[tuple[str, Row]]:
 def _lines(path: Path, file: IO[bytes]) -> Iterator[str]:
     """The lines of a file, none of which may be so long that it would fill the memory."""
     number = 0
-    with explaining(f"{path} cannot be read"):
-        while line := file.readline(_LONGEST_LINE):
-            number += 1
-            if len(line) == _LONGEST_LINE:
-                raise UnreadableFile(f"{path}, line {number} is not a row: it has more than {_LONGEST_LINE:,} bytes")
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError:
-                raise UnreadableFile(f"{path}, line {number} is not UTF-8 text") from None
-            yield text
+    while line := file.readline(_LONGEST_LINE):
+        number += 1
+        if len(line) == _LONGEST_LINE:
+            raise UnreadableFile(f"{path}, line {number} is not a row: it has more than {_LONGEST_LINE:,} bytes")
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError:
+            raise UnreadableFile(f"{path}, line {number} is not UTF-8 text") from None
+        yield text
 
 
 def _rows_of_blocks(path: Path) -> Iterator[tuple[str, Row]]:
