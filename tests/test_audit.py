@@ -28,11 +28,11 @@ VALUES = st.lists(st.sampled_from([-1, 0, 1]), min_size=1, max_size=24)
 
 @given(VALUES)
 def test_the_interval_is_that_of_the_loop_over_all_totals(values):
-    sequence, changed = GainSequence(len(values)), len(values)
+    sequence, changed = sequence_of([], len(values)), len(values)
     for x, inside in zip(values[:-1], audit_loop(values, changed), strict=False):
-        sequence.draw(x)
+        sequence = sequence.after(x)
         assert list(range(sequence.low, sequence.high + 1)) == inside
-    sequence.draw(values[-1])
+    sequence = sequence.after(values[-1])
     assert (sequence.low, sequence.high) == (sum(values), sum(values))
 
 
@@ -68,19 +68,16 @@ def test_long_audits_do_not_overflow():
     sequence = sequence_of([0] * 500, changed=10**6)
     assert sequence.side == "undecided"
     assert -(10**6) < sequence.low < sequence.high < 10**6
-    one_sided = GainSequence(changed=30_000)
+    one_sided = sequence_of([], changed=30_000)
     for _ in range(500):
-        one_sided.draw(1)
+        one_sided = one_sided.after(1)
     assert one_sided.low > 20_000
     assert one_sided.ends == (one_sided.low, 30_000)
 
 
 def test_an_interval_without_totals_has_the_end_of_its_side():
-    sequence = GainSequence(changed=9)
-    sequence.low, sequence.high = 3, 2
-    assert sequence.ends == (3, 3)
-    sequence.low, sequence.high = -2, -3
-    assert sequence.ends == (-3, -3)
+    assert GainSequence(9, (), low=3, high=2).ends == (3, 3)
+    assert GainSequence(9, (), low=-2, high=-3).ends == (-3, -3)
 
 
 def test_the_benchmark_counts_what_the_sequence_says(monkeypatch):
@@ -215,6 +212,13 @@ def test_what_the_person_cannot_tell_counts_nothing_and_is_tried_both_ways():
     doubtful = with_answers(audit_of(60, most=20), *["cannot tell"] * 14, *["both"] * 6).verdict(1)
     assert (doubtful.side, doubtful.if_wrong, doubtful.if_right) == ("undecided", "hurts", "helps")
     assert "the verdict would be hurts or helps" in " ".join(doubtful.sentences())
+
+
+def test_answers_one_by_one_give_the_sequence_of_all():
+    audit, answers = audit_of(40), [*["adapted", "zero-shot", "both"] * 4, "adapted"]
+    for answer in answers:
+        audit = audit.with_answer(Given(answer))
+    assert audit._sequence == with_answers(audit_of(40), *answers)._sequence
 
 
 def test_from_the_second_audit_on_their_number_is_said():

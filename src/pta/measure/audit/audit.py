@@ -81,7 +81,9 @@ class Audit:
 
     def with_answer(self, given: Given) -> "Audit":
         """The audit after the next draw."""
-        return replace(self, given=(*self.given, given))
+        later = replace(self, given=(*self.given, given))
+        vars(later)["_sequence"] = self._sequence.after(VALUES[given.answer])  # without the draws before it
+        return later
 
     @cached_property
     def ending(self) -> Ending | None:
@@ -144,13 +146,7 @@ class Verdict:
         population = self.audit.draws.population
         low, high = (with_minus(signed(end, 2)) for end in self.interval)
         interval = f"gain over zero-shot between {low} and {high} points (95 %, at all times)"
-        said = [
-            {
-                "helps": f"Adaptation helps: {interval}.",
-                "hurts": f"Adaptation hurts: {interval}.",
-                "undecided": f"Undecided: {interval}.",
-            }[self.side]
-        ]
+        said = [f"{'Undecided' if self.side == 'undecided' else f'Adaptation {self.side}'}: {interval}."]
         counts = ", ".join(f"{answer} {count:,}" for answer, count in self.counts.items())
         changed = f"{len(population.changed):,} changed of {population.answered:,} answers{population.left_out}"
         said += [f"{len(self.audit):,} labels of {changed}: {counts}. {_ENDINGS[self.ending]}"]

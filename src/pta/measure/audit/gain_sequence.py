@@ -13,6 +13,7 @@ Waudby-Smith and Ramdas, Confidence sequences for sampling without replacement, 
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -44,31 +45,35 @@ def is_possible(draws: Numbers, total: int, changed: int) -> NDArray[np.bool_]:
     return np.abs(total - np.cumsum(draws, axis=-1)) <= left
 
 
+@dataclass(frozen=True)
 class GainSequence:
-    """The interval of the total S of `changed` answers, narrowed by each draw.
+    """The interval of the total S of `changed` answers, narrowed by each draw; empty if low > high.
 
-    >>> sequence = GainSequence(changed=50)
-    >>> for _ in range(12):
-    ...     sequence.draw(1)
+    >>> sequence = sequence_of([1] * 12, changed=50)
     >>> sequence.side, sequence.low, sequence.high
     ('helps', 3, 50)
     """
 
-    def __init__(self, changed: int) -> None:
-        self._changed = changed
-        self.draws: list[int] = []
-        self.low, self.high = -changed, changed  # of the totals that are still in; none are if low > high
+    changed: int
+    draws: tuple[int, ...]
+    low: int
+    high: int
 
-    def draw(self, x: int) -> None:
-        """Learn whether the next answer's adapted (1), zero-shot (−1) or neither or both (0) is right."""
-        self.draws.append(x)
-        total, left = sum(self.draws), self._changed - len(self.draws)
+    def after(self, x: int) -> "GainSequence":
+        """The interval after a draw: 1 if the adapted answer is right, −1 if zero-shot's is, 0 if neither or both."""
+        draws = (*self.draws, x)
+        total, left = sum(draws), self.changed - len(draws)
         if not left:
-            self.low = self.high = total  # all are known
-            return
-        self.low, self.high = max(self.low, total - left), min(self.high, total + left)
-        self.low += bisect_left(self._inside, True, key=lambda total: not self._is_out(total, 1))
-        self.high = self.low - 1 + bisect_left(self._inside, True, key=lambda total: self._is_out(total, -1))
+            return GainSequence(self.changed, draws, total, total)  # all are known
+        values = np.array(draws, float)
+
+        def is_out(one: int, sign: int) -> bool:
+            return bool(log_capital(values, one, self.changed, sign)[-1] >= LARGEST)
+
+        low, high = max(self.low, total - left), min(self.high, total + left)
+        low += bisect_left(range(low, high + 1), True, key=lambda one: not is_out(one, 1))
+        high = low - 1 + bisect_left(range(low, high + 1), True, key=lambda one: is_out(one, -1))
+        return GainSequence(self.changed, draws, low, high)
 
     @property
     def side(self) -> Side:
@@ -84,18 +89,11 @@ class GainSequence:
             return self.low, self.high
         return (self.low, self.low) if self.side == "helps" else (self.high, self.high)
 
-    @property
-    def _inside(self) -> range:
-        return range(self.low, self.high + 1)
-
-    def _is_out(self, total: int, sign: int) -> bool:
-        return bool(log_capital(np.array(self.draws, float), total, self._changed, sign)[-1] >= LARGEST)
-
 
 def sequence_of(draws: Sequence[int], changed: int) -> GainSequence:
     """The sequence after draws, which end with the first that decides it."""
-    sequence = GainSequence(changed)
+    sequence = GainSequence(changed, (), -changed, changed)
     for x in draws:
         if sequence.side == "undecided":
-            sequence.draw(x)
+            sequence = sequence.after(x)
     return sequence

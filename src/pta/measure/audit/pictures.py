@@ -22,9 +22,9 @@ def find_pictures(keys: Sequence[str], source: str | None) -> list[SampleReferen
     If a source has none of these keys, the same number of folders is taken off the front of all of them.
     """
     if source is None:
-        missing = [key for key in keys if not (is_path(key) and Path(key).is_file())]
-        _require_none(missing, keys, "no such file")
-        return [SampleFile(Path(key), key) for key in keys]
+        files = [SampleFile(Path(key), key) for key in keys]
+        _require_none([one.key for one in files if not is_path(one.path) or one.stamp[0] < 0], keys, "no such file")
+        return [*files]
     known: dict[str, SampleReference] = {printable(sample.key): sample for sample in open_samples(source).samples}
     parts = [PurePath(key).parts for key in keys]
     shortened = [

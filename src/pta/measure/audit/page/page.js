@@ -24,6 +24,7 @@ async function showPicture(number) {
     URL.revokeObjectURL(image.src);
     image.src = URL.createObjectURL(content);
     image.alt = `Picture ${number}`;
+    await image.decode();
     image.hidden = false;
   } else {
     name.textContent = await content.text();
