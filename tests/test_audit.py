@@ -15,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from processes import wait_for
 
+from pta.errors import UnreadableFile
 from pta.measure.audit.audit import Audit, Given
 from pta.measure.audit.gain_sequence import LARGEST, GainSequence, is_possible, log_capital, sequence_of
+from pta.measure.audit.pictures import find_pictures
 from pta.measure.audit.population import ChangedRow, Draws, Population, draw_order
 from pta.measure.audit.row_reading import read_population
 from pta.reference.audit import audit_loop, capitals_loop
@@ -317,6 +319,18 @@ def test_pictures_that_have_moved_are_found_in_their_new_folder(pta, rows, tmp_p
     one_line(
         pta("audit", "rows.jsonl", "--pictures", "moved"), r"pictures are missing, first photos/bag/.*: not in moved"
     )
+
+
+def test_a_source_has_the_pictures_by_key_or_below_other_folders(rows, draws, tmp_path):
+    keys = [row.key for row in draws.rows]
+    contents = [(tmp_path / key).read_bytes() for key in keys]
+    moved = str((tmp_path / "photos").rename(tmp_path / "moved"))
+    for named in (keys, [key.removeprefix("photos/") for key in keys], [f"/x/{key}" for key in keys]):
+        assert [sample.read() for sample in find_pictures(named, moved)] == contents
+    with pytest.raises(UnreadableFile, match="1 of 2 pictures are missing, first a/none: not in"):
+        find_pictures([keys[0], "a/none"], moved)
+    with pytest.raises(UnreadableFile, match="2 of 2 pictures are missing"):
+        find_pictures(["a\0b", "x" * 5000], None)
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
