@@ -30,7 +30,7 @@ from unbalanced import opened
 
 from pta import Samples, create_adapter
 from pta.data.orders import iid, separate
-from pta.measure.audit.gain_sequence import LARGEST, LEVEL, is_possible, log_capital
+from pta.measure.audit.gain_sequence import LARGEST, LEVEL, log_capital
 from pta.measure.audit.population import draw_order
 from pta.measure.provenance import hardware
 from pta.measure.stream_run import run_stream
@@ -91,7 +91,7 @@ def rows_of(audits: int, job: Job) -> list[Row]:
     wrong = int(says_helps.sum() * (total <= 0) + says_hurts.sum() * (total >= 0))
     before_all = draws[:, : changed - 1]  # the last one makes the total known
     out = np.maximum(*(log_capital(before_all, total, changed, sign) for sign in (1, -1))) >= LARGEST
-    covered = ~(out | ~is_possible(before_all, total, changed)).any(axis=1)
+    covered = ~out.any(axis=1)
     median, p90 = np.quantile(labels, [0.5, 0.9], method="inverted_cdf")
     row = {
         "file": opened(job.path).name,

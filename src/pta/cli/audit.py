@@ -12,6 +12,7 @@ from pta.cli import options
 from pta.cli.messages import say
 from pta.cli.output import print_lines, require_place, write_json
 from pta.door.claims import sole_writer
+from pta.door.plain_files import require_plain_file
 from pta.door.safe_text import printable
 from pta.errors import InvalidParameter, UserMistake
 from pta.measure.audit.audit import SCREEN, Audit
@@ -74,7 +75,9 @@ def audit(
     if simulate is not None:
         _report(simulated(simulate, begun), 1, json)
         return
-    labels = labels or given.rows.with_name(f"{given.rows.name}.labels.csv")
+    if labels is None:
+        labels = given.rows.with_name(f"{given.rows.name}.labels.csv")
+        require_plain_file(labels)
     if labels.suffix != ".csv" or labels == given.rows:
         raise InvalidParameter(f"--labels {labels}: labels go to a file of their own that ends in .csv")
     count = count_audits(audits, begun.draws)

@@ -30,19 +30,13 @@ LARGEST = np.log(40.0)  # 2 / (1 − LEVEL)
 def log_capital(draws: Numbers, total: int, changed: int, sign: int) -> Numbers:
     """The logarithm of K⁺ (`sign` 1) or K⁻ (−1) of a total after each draw, along the last axis.
 
-    What the total leaves for the other draws is limited to what they can be; see `is_possible`.
+    Where the draws rule the total out, the mean of what is left counts as −1 or 1.
     """
     left = changed - np.arange(draws.shape[-1])
     mean = np.clip((total - (np.cumsum(draws, axis=-1) - draws)) / left, -1, 1)
     bets = sign * BETS.reshape(-1, *[1] * draws.ndim)
     logs = np.cumsum(np.log1p(bets * (draws - mean)), axis=-1)
     return np.logaddexp.reduce(logs, axis=0) - np.log(len(BETS))
-
-
-def is_possible(draws: Numbers, total: int, changed: int) -> NDArray[np.bool_]:
-    """Whether the draws that are left can still lead to a total, after each draw."""
-    left = changed - 1 - np.arange(draws.shape[-1])
-    return np.abs(total - np.cumsum(draws, axis=-1)) <= left
 
 
 @dataclass(frozen=True)
