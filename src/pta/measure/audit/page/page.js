@@ -42,6 +42,7 @@ async function show(next) {
     element("end").replaceChildren(shown(verdict, "h1"), ...more.map((one) => shown(one, "p")));
     return;
   }
+  setBusy(true);
   const {labels, most, one, both, neither, cannot_tell: unknown} = state.counts;
   const kinds = `one is right ${one}, both ${both}, neither ${neither}, cannot tell ${unknown}`;
   element("progress").textContent = `${labels} labelled, at most ${most}: ${kinds}`;
