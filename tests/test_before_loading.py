@@ -14,7 +14,16 @@ from PIL import Image
 import pta
 from pta.cli import COMMANDS
 
-NO_MODEL = ("compare", "sweep", "methods", "stream", "journal", "corrupt-points", "datasets")  # commands without one
+NO_MODEL = (
+    "audit",
+    "compare",
+    "sweep",
+    "methods",
+    "stream",
+    "journal",
+    "corrupt-points",
+    "datasets",
+)  # commands without one
 
 
 @pytest.fixture
