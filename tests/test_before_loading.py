@@ -14,7 +14,16 @@ from PIL import Image
 import pta
 from pta.cli import COMMANDS
 
-NO_MODEL = ("compare", "sweep", "methods", "stream", "journal", "corrupt-points", "datasets")  # commands without one
+NO_MODEL = (
+    "audit",
+    "compare",
+    "sweep",
+    "methods",
+    "stream",
+    "journal",
+    "corrupt-points",
+    "datasets",
+)  # commands without one
 
 
 @pytest.fixture
@@ -162,6 +171,14 @@ TRIAL = "trial photos --classes classes.txt"
         (f"{PREDICT} --method mta --fast-decode", "full picture"),
         (f"{PREDICT} --raw-probability --reject-below 0.5", "reject_below needs calibrated probabilities"),
         (f"{PREDICT} --workers 5000", "workers must be"),
+        (f"{PREDICT} --learn-labels none.csv", "none.csv"),
+        (f"{PREDICT} --learn-labels rows.csv", "rows.csv"),
+        (f"{PREDICT} --learn-labels rows.csv --method dota", "dota does not learn labels"),
+        (
+            f"{PREDICT} --learn-labels rows.csv --freeze --state old.safetensors",
+            "--learn-labels learns, and --freeze does",
+        ),
+        (f"{CLUSTER} --shadow", "--shadow"),
         (f"{EXTRACT} --views 1", "2 to"),
         (f"{EXTRACT} --views 8 --pixels", "together with views"),
         (f"{EXTRACT} --views-from none", "none"),

@@ -315,6 +315,45 @@ def test_a_state_of_pta_goes_on_as_pta_on_a_cluster(predict_here):
     assert (load_adapter("a.safetensors").name, load_adapter("a.safetensors").position) == ("pta", 2 * COUNT)
 
 
+@pytest.mark.parametrize("given", [["--method", "pta"], ["--prior", "none", "--calibration", "fixed"]])
+def test_labels_are_learned_on_a_cluster_as_by_one_process(predict_here, pta, tmp_path, given):
+    own = write_pictures(tmp_path / "pictures", COUNT)
+    assert predict_here("--out", "plain", *given).returncode == 0
+    keys = rows_in(tmp_path / "plain")["key"].to_pylist()
+    alone = pta("predict", own, *WITH_MODEL, *given, "--out", "plain.csv")
+    assert alone.returncode == 0, alone.stderr
+    with (tmp_path / "plain.csv").open() as file:
+        paths = [row["path"] for row in csv.DictReader(file)]
+    told = {0: "none", 1: CLASSES[1], BLOCK - 1: CLASSES[0], BLOCK: CLASSES[2], COUNT - 1: CLASSES[1]}
+    for name, places in (("keys.csv", keys), ("paths.csv", paths)):
+        lines = ["path,label", *(f"{places[number]},{label}" for number, label in told.items())]
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    done = predict_here("--out", "told", "--learn-labels", "keys.csv", *given)
+    assert done.returncode == 0, done.stderr
+    assert f"; {len(told)} given labels learned" in done.stdout
+    again = predict_here("--out", "told", "--learn-labels", "keys.csv", *given)
+    assert f"; {len(told)} given labels learned" in again.stdout
+    alone = pta("predict", own, *WITH_MODEL, *given, "--learn-labels", "paths.csv", "--state", "a", "--out", "told.csv")
+    assert alone.returncode == 0, alone.stderr
+    with (tmp_path / "told.csv").open() as file:
+        expected = list(csv.DictReader(file))
+    table = rows_in(tmp_path / "told")
+    for column in ("label", "learned_label"):
+        assert table[column].to_pylist() == [row[column] for row in expected]
+    assert table["probability"].to_pylist() == pytest.approx([float(row["probability"]) for row in expected], abs=1e-4)
+    one, other = (load_adapter(tmp_path / name) for name in ("told/state.safetensors", "a"))
+    assert one.position == other.position == COUNT - 1
+    for name in {"knowledge", "anchored", "sums", "weights"} & set(one.state()):
+        torch.testing.assert_close(one.state()[name], other.state()[name], rtol=0, atol=1e-5)
+    by_key = predict_here("--out", "by-key", "--by", "folder", "--learn-labels", "keys.csv", *given)
+    assert by_key.returncode == 0, by_key.stderr
+    assert rows_in(tmp_path / "by-key")["learned_label"].to_pylist() == [row["learned_label"] for row in expected]
+    wrong = predict_here("--out", "wrong", "--learn-labels", "paths.csv", *given)
+    assert wrong.returncode == 0, wrong.stderr
+    assert "paths.csv has no label for any of these samples; its paths are not their keys" in wrong.stderr
+    assert predict_here("--out", "shadow", "--shadow", *given).returncode == 2
+
+
 def test_streams_by_key_have_the_usual_default(predict_here, tmp_path):
     for out, given in (
         ("default", []),

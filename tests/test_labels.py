@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from streams import clip_like_stream, cuts
 
 import pta
+from pta.cluster import cut, run_blocks
 from pta.core.labels import NONE, UNKNOWN
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.methods import adapter_class, list_adapters
@@ -204,3 +205,46 @@ def test_bad_labels_are_refused_in_one_line_and_change_nothing(method, labels, r
 def test_raw_weights_are_at_most_one():
     with pytest.raises(InvalidParameter, match="label_weight is at most 1"):
         pta.create_adapter("pta", STREAMS["shuffled"].classifier, weight="raw", label_weight=2.0)
+
+
+@pytest.mark.parametrize("size", [37, 100, COUNT])
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [
+        ("pta", {}),
+        ("pta", {"w": 0.9}),  # R forgets so slowly that blocks are repaired
+        ("pta", {"w": 0.9, "min_probability": 0.0}),  # so many touches that they are found again
+        ("pta", {"anchor": "fixed", "label_weight": 4.0}),
+        ("pta", {"renormalise": False}),
+        ("wpta", {"prior": "none", "calibration": "fixed"}),
+    ],
+    ids=str,
+)
+def test_a_labelled_stream_in_blocks_is_the_stream(method, parameters, size):
+    stream, labels = STREAMS["shuffled"], labels_of(0.2)
+    labels[[0, 36, 37, 38, 99, 250]] = NONE
+    adapter, without = (adapter_for(method, stream, parameters) for _ in range(2))
+    told = {number: int(labels[number]) for number in range(COUNT) if labels[number] != UNKNOWN}
+    kept = [number for number in range(COUNT) if number != 120]  # which could not be read, and has no label
+    logits = step_with_labels(without, pta.Samples.of(stream.features[kept]), labels[kept])
+    run = run_blocks(adapter, cut(kept, stream.features[kept], size, failed=[120], labels=told))
+    assert torch.cat([answers.numbers for answers in run.answers]).tolist() == kept
+    assert torch.equal(torch.cat([answers.labels for answers in run.answers]), logits.argmax(dim=1))
+    chances = without.probabilities(logits).amax(dim=1)
+    torch.testing.assert_close(
+        torch.cat([answers.probabilities for answers in run.answers]), chances, rtol=0, atol=1e-4
+    )
+    for name in ("knowledge", "anchored", "sums", "weights", "gram", "seen"):
+        if name in run.end:
+            torch.testing.assert_close(run.end[name], without.state()[name], rtol=0, atol=2e-6)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("method", LOOPS)
+def test_a_labelled_stream_on_a_gpu_is_that_on_the_host(method):
+    stream, labels = STREAMS["shuffled"].to(torch.float32), labels_of(0.2)
+    host, device = adapter_for(method, stream, {}), adapter_for(method, stream, {}).to("cuda")
+    answers = torch.cat(
+        [device.step(stream.features[at : at + 64], labels[at : at + 64]) for at in range(0, COUNT, 64)]
+    )
+    torch.testing.assert_close(answers.cpu(), host.step(stream.features, labels), rtol=0, atol=2e-3)

@@ -52,7 +52,7 @@ def test_where_answers_may_be_rejected_each_row_ends_with_whether_it_is(top):
     expected = [probability < 0.9 for probability in answers.columns.probabilities[0]]
     assert {True, False} == set(expected)
     JsonLines(json_file).write(PATHS, answers)
-    CsvRows(csv_file, top, rejects=True).write(PATHS, answers)
+    CsvRows(csv_file, top, ["rejected"]).write(PATHS, answers)
     assert [json.loads(line)["rejected"] for line in json_file.getvalue().splitlines()] == expected
     table = list(csv.DictReader(io.StringIO(csv_file.getvalue())))
     assert [row["rejected"] for row in table] == [to_json(one) for one in expected]

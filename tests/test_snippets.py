@@ -28,6 +28,7 @@ NOT_RUN = {
     r"^pta reproduce (?!--list)": "takes minutes; tests/test_reproduce.py runs it on less",
     r"--method (difftpt|all)|--views-from": "needs generated pictures, or takes minutes",
     r"^pta (serve|stream|journal) ": "needs a running service; tests/test_serve_document.py has one",
+    r"^pta audit ": "waits for a person; tests/test_audit.py and tests/test_audit_page.py have one",
     r"--cluster|--features features/": "needs Ray; tests/test_cluster_ray.py has one",
     r"combined.base=mta|FILE-WITH-VIEWS": "needs a file with views; tests/test_evaluate.py runs it",
 }
@@ -45,6 +46,8 @@ def reader(tmp_path_factory):
     for name in ("PHOTOS", "photos", "labelled", "monday", "tuesday", "audit", "inbox"):
         write_photos(folder / name, 30 if name in ("PHOTOS", "photos", "labelled") else 6)
     write_classes(folder / "classes.txt")
+    first = sorted((folder / "PHOTOS").rglob("*.*"))[0].relative_to(folder)
+    (folder / "labels.csv").write_text(f"path,label\n{first},{FASHION.class_names[0]}\n")
     rng = np.random.default_rng(1)
     for name in ("caltech101_test_sub.npz", "stanford_cars_val.npz", "FILE.npz"):
         anchors, labels = rng.standard_normal((4, 16)), rng.integers(4, size=300)

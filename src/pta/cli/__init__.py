@@ -27,6 +27,7 @@ COMMANDS = {
     "compare": ("Compare two results on the same samples: difference, confidence interval and significance."),
     "sweep": "Measure a method over a grid of parameters. Resumes; finished results are cached.",
     "trial": "Find out whether adaptation helps on your own labelled samples, and by how much.",
+    "audit": "Find out whether adaptation helped on recorded answers, by labelling a few of those that it changed.",
     "reproduce": ("Run the paper's experiments on the data you have. Resumes; finished results are cached."),
     "methods": "List the methods: summary, requirements, and parameters with their defaults.",
     "predict": "Classify images or point clouds and adapt to them; each batch's rows are written at once.",

@@ -6,6 +6,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 from rich.filesize import decimal
 from rich.table import Table
@@ -27,7 +28,9 @@ from pta.cli.output import (
     require_report,
     write_json,
 )
+from pta.core.labels import NONE, UNKNOWN, Labels
 from pta.data.features import FeatureFile
+from pta.data.label_file import labels_of_paths
 from pta.data.views import confident_mean
 from pta.door.files import write_atomically
 from pta.door.plain_files import make_folder
@@ -37,7 +40,7 @@ from pta.measure.evaluate import MethodSummary
 from pta.measure.evaluate import evaluate as evaluate_methods
 from pta.measure.record import Evaluation, predictions_file
 from pta.measure.report.stream_page import StreamReport, render_stream_report
-from pta.methods import Adapter, load_adapter
+from pta.methods import Adapter, adapter_class, load_adapter
 
 _WITHOUT_LABELS = (
     "--predictions DIR writes the answers; for labels, give pta extract a folder with one sub-folder per class, or a "
@@ -81,6 +84,14 @@ def evaluate(
     state: Annotated[
         Path | None, typer.Option(help="Also run the method of this state, from what it has learned.")
     ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="Count by these labels (path,label); samples without one do not count."),
+    ] = None,
+    learn_labels: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="Learn these labels (path,label); their samples do not count."),
+    ] = None,
     views: UseViews = False,
     json: Annotated[Path | None, typer.Option(help="Write one record per method and seed; - for stdout.")] = None,
     predictions: Annotated[Path | None, typer.Option(help="Folder for METHOD-SEED.csv files, in stream order.")] = None,
@@ -92,6 +103,11 @@ def evaluate(
     choice = MethodChoice(asked, set_ or [], preset, model, device, stages.given)
     require_report(report, json, replace=replace)
     datasets = [_with_confident_views(data) if views else data for data in open_features(features, device)]
+    if labels is not None or learn_labels is not None:
+        _require_labels_usable(datasets, order, choice.names if learn_labels is not None else ())
+    if labels is not None:
+        datasets = [_with_labels(labels, datasets[0], order)]
+    told = None if learn_labels is None else _labels(learn_labels, datasets[0])
     if report is not None:
         _require_reportable(datasets, [*choice.names, *([] if state is None else ["that of the state"])])
     starts = {data.name: _start(state, data, order, choice.names) for data in datasets}
@@ -114,13 +130,13 @@ def evaluate(
             given = (data, methods, seeds)
             start = starts[data.name]
             done += evaluate_methods(
-                *given, stream=order, batch=order.batch, model=encoder, start=start, on_batch=advance
+                *given, stream=order, batch=order.batch, model=encoder, start=start, told=told, on_batch=advance
             )
     if predictions is not None:
         for evaluation in done:
             evaluation.write_predictions(_folder(predictions, evaluation.data.name, len(datasets)))
     if report is not None:
-        write_atomically(report, render_stream_report(_report(done, datasets[0], order, seeds[0])).encode())
+        write_atomically(report, render_stream_report(_report(done, datasets[0], order, seeds[0], told)).encode())
     _say_remarks(done, datasets)
     if write_json(json, [evaluation.record() for evaluation in done]):
         print_table(_table(order, work, len(seeds), done), keys=2)
@@ -136,12 +152,14 @@ def _require_reportable(datasets: Sequence[FeatureFile], names: Sequence[str]) -
         raise InvalidParameter("--report compares a method with zero-shot; name one with --method")
 
 
-def _report(done: Sequence[Evaluation], data: FeatureFile, order: OrderOptions, seed: int) -> StreamReport:
+def _report(
+    done: Sequence[Evaluation], data: FeatureFile, order: OrderOptions, seed: int, told: Labels | None
+) -> StreamReport:
     """The page of the first method that is not zero-shot, in the order of the first seed."""
     runs = [one.run for one in done if one.seed == seed]
     adapted = next(run for run in runs if run.method != "clip")
     part = next(one.data for one in done if one.seed == seed)
-    plain_clip = next(evaluate_methods(data, {"clip": {}}, [seed], stream=order, batch=order.batch)).run
+    plain_clip = next(evaluate_methods(data, {"clip": {}}, [seed], stream=order, batch=order.batch, told=told)).run
     learned = next(one.stream.get("learned_before") for one in done if one.run is adapted)
     name = adapted.method if learned is None else f"{adapted.method} from a state of {learned:,} samples"
     drawn = "" if order.kind == "given" else f", seed {seed}"
@@ -167,6 +185,33 @@ def _report(done: Sequence[Evaluation], data: FeatureFile, order: OrderOptions, 
             "To reproduce": command_line(),
         },
     )
+
+
+def _require_labels_usable(datasets: Sequence[FeatureFile], order: OrderOptions, learning: Sequence[str]) -> None:
+    """Refuse files of labels where they cannot be used; zero-shot learns nothing anyway."""
+    for name in learning:
+        if name != "clip":
+            adapter_class(name).require_takes_labels()
+    if len(datasets) > 1:
+        raise InvalidParameter("--labels and --learn-labels are about one feature file; give one --features")
+    if order.classes_drawn is not None:
+        raise InvalidParameter("--labels and --learn-labels are of all classes of the file; leave out --classes-drawn")
+
+
+def _labels(file: Path, data: FeatureFile) -> Labels:
+    if data.paths is None:
+        raise InvalidSamples(f"{data.name} does not say which samples it holds, so {file} cannot be matched with it")
+    labels = labels_of_paths(file, data.classifier.class_names, data.paths)
+    say(f"{int((labels != UNKNOWN).sum()):,} of {len(labels):,} samples of {data.name} have a label in {file}")
+    return labels
+
+
+def _with_labels(file: Path, data: FeatureFile, order: OrderOptions) -> FeatureFile:
+    """The features with other labels; samples of none of the classes have none that could be right."""
+    if order.kind not in ("iid", "given"):
+        raise InvalidParameter(f"the stream {order.kind} needs all labels; with --labels choose iid or given")
+    labels = _labels(file, data)
+    return dataclasses.replace(data, labels=np.where(labels == NONE, UNKNOWN, labels))
 
 
 def _start(state: Path | None, data: FeatureFile, order: OrderOptions, names: Sequence[str]) -> Adapter | None:

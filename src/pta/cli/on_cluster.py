@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from pta.cli.messages import say
+from pta.cli.messages import say, warn
 from pta.cli.options import ClassTexts, ClusterOptions, NamedModel, TextOptions
 from pta.cli.output import progress, require_folder_place, write_json
 from pta.cli.predict_options import PredictOptions
@@ -18,7 +18,7 @@ from pta.cluster.blocks.scanning import require_summable
 from pta.cluster.ray.extraction import BlockExtraction, extract_blocks
 from pta.cluster.ray.label_block import Failed
 from pta.cluster.ray.listing import Listing, number_samples
-from pta.cluster.ray.prediction import STATE, FeatureFolder, predict_blocks, predict_streams
+from pta.cluster.ray.prediction import STATE, FeatureFolder, PredictedBlocks, predict_blocks, predict_streams
 from pta.cluster.ray.ray_pool import RayPool, connected
 from pta.cluster.ray.storage import ABOUT, Folder
 from pta.core.classifier import ZeroShotClassifier
@@ -206,7 +206,9 @@ def _predict(
     on: OnCluster, source: BlockExtraction | FeatureFolder, adapter: Adapter, pool: RayPool, given: PredictOptions
 ) -> None:
     with _phases() as phases:
-        done = predict_blocks(source, adapter, pool, on.folder, given.epsilon, phases)
+        labels = given.labels(adapter.classifier.class_names)
+        done = predict_blocks(source, adapter, pool, on.folder, given.epsilon, phases, labels)
+    _warn_of_labels_without_samples(given, done)
     if given.state.state is not None:
         write_atomically(given.state.state, on.folder.read(STATE))
     if done.remark:
@@ -227,8 +229,15 @@ def _predict_streams(on: OnCluster, asked: _Prediction, by: str) -> None:
     reading = pictures.reading
     with on.alone(), on.workers(pictures.device, reading.workers) as (device, pool), _phases() as phases:
         extraction = pictures.extraction(listing, device, anchors, on.how.block)
-        done = predict_streams(extraction, method, parameters, pool, on.folder, phases)
+        labels = asked.given.labels(anchors.class_names)
+        done = predict_streams(extraction, method, parameters, pool, on.folder, phases, labels)
+    _warn_of_labels_without_samples(asked.given, done)
     on.report(done.sentence(method), vars(done))
+
+
+def _warn_of_labels_without_samples(given: PredictOptions, done: PredictedBlocks) -> None:
+    if given.rows.learn_labels is not None and not done.taught:
+        warn(f"warning: {given.rows.learn_labels} has no label for any of these samples; its paths are not their keys")
 
 
 @contextmanager

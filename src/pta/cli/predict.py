@@ -47,6 +47,7 @@ def predict(given: PredictOptions) -> None:
     source, total = open_places(given.images, modality, frames=given.frames, limits=reading.limits)
     texts = given.texts.of(names, modality.prompts)
     top = min(given.rows.top, len(names))
+    labels = given.labels(names, source)
     with given.alone(names, top):
         start = find_start(source, given.state, given.rows)
         encoder = named.encoder  # from here on, nothing is left that could be checked without it
@@ -63,7 +64,7 @@ def predict(given: PredictOptions) -> None:
         start.progress.decoded_by(decoding.name)
         with given.rows.open(top, start.after) as sink:
             stream = SavedStream(classifier, given.state.saved, sink, start.progress, given.state.save_every)
-            _predict(given, classifier, start, total, reading, decoding, stream, top)
+            _predict(given, classifier, start, total, reading, decoding, stream, top, labels)
 
 
 def _classifier(given: PredictOptions, encoder: Encoder, texts: ClassTexts, total: int | None) -> Classifier:
@@ -77,6 +78,7 @@ def _classifier(given: PredictOptions, encoder: Encoder, texts: ClassTexts, tota
         expected=total or None,
         raw_probability=given.rows.raw_probability,
         reject_below=given.rows.reject_below,
+        shadow=given.rows.shadow,
         **given.method.parameters,
     )
 
@@ -90,9 +92,10 @@ def _predict(
     decoding: Decoding,
     stream: SavedStream,
     top: int,
+    labels: dict[str, int] | None,
 ) -> None:
     """Predict the samples, and print a summary."""
-    tally = Tally(classifier.adapter.name, f"{classifier.encoder.modality.name}s")
+    tally = Tally(classifier.adapter.name, f"{classifier.encoder.modality.name}s", classifier.shadow)
     if classifier.adapter.scope == "batch":
         say(f"{tally.method} predicts a batch at a time: its results depend on --batch {reading.batch}")
     with stopping_on_interrupt() as interrupted, progress() as bar:
@@ -111,6 +114,7 @@ def _predict(
                     total=total,
                     learn=not given.state.freeze,
                     top=top,
+                    labels=labels,
                     on_error=given.samples.on_error,
                     live=total is None,
                     stopping=stopping,

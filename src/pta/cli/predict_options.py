@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,17 +14,16 @@ import typer
 from pta.cli import options
 from pta.cli.messages import say, write_stdout
 from pta.cli.output import STDOUT
+from pta.data.label_file import as_in_rows, labels_by_key
 from pta.data.sample_set import SampleReference
 from pta.door.claims import sole_writers
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
 from pta.methods import adapter_class
 from pta.methods.state_file import require_saved_for
-from pta.run.classifier import AnswerBatch, require_probabilities
+from pta.run.classifier import MORE, AnswerBatch, require_probabilities
 from pta.run.reading import Reading, Views
 from pta.run.row_file import CsvRows, JsonLines, RowFile, RowMark, columns, path_as_written
 from pta.run.saved_stream import Progress, RowSink, RowThread, StreamRecord, read_record, skip_taken
-
-_REJECTS = ('"rejected": true}', '"rejected": false}')  # how a row ends
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class StateOptions:
 
 @dataclass(frozen=True)
 class RowOptions:
-    """What rows hold, and where they go."""
+    """What rows hold, what is learned with their samples, and where they go."""
 
     top: Annotated[int, typer.Option(min=1, help="How many classes to list for each sample.")] = 1
     raw_probability: Annotated[
@@ -100,6 +100,16 @@ class RowOptions:
         float | None,
         typer.Option(
             metavar="P", min=0, max=1, help="Mark rows with a lower probability as rejected (none of the classes)."
+        ),
+    ] = None
+    shadow: Annotated[
+        bool, typer.Option("--shadow", help="Answer as zero-shot; adapted_label is what adaptation would say.")
+    ] = False
+    learn_labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="Learn the labels in this file (path,label; none: do not learn) with their samples.",
         ),
     ] = None
     out_: Annotated[
@@ -124,9 +134,9 @@ class RowOptions:
         return None if self.out_ == STDOUT else Path(self.out_)
 
     @property
-    def rejects(self) -> bool:
-        """Whether rows say that they are rejected."""
-        return self.reject_below is not None
+    def more(self) -> list[str]:
+        """The columns beside the usual ones."""
+        return list(compress(MORE, (self.shadow, self.learn_labels is not None, self.reject_below is not None)))
 
     def require_place(self, top: int, append: bool) -> None:
         """Refuse an output that rows cannot be written to, before any work."""
@@ -156,26 +166,24 @@ class RowOptions:
     def _require_same_rows(self, out: Path, top: int) -> None:
         with out.open(encoding="utf-8", errors="surrogateescape") as file:
             first = file.readline().rstrip("\r\n")
-        if out.suffix == ".csv" and first not in ("", ",".join(columns(top, rejects=self.rejects))):
-            same = "use the same --top and --reject-below as before"
-            raise UnreadableFile(f"{out} has other columns ({first[:200]}); {same}, or choose another --out")
+        found = [name for name in MORE if f', "{name}": ' in first]
+        other_columns = first not in ("", ",".join(columns(top, self.more)))
         if out.suffix == ".jsonl" and first and not first.startswith("{"):
             raise UnreadableFile(f"{out} does not hold JSON lines; choose another --out")
-        if out.suffix == ".jsonl" and first.endswith("}") and first.endswith(_REJECTS) != self.rejects:
-            raise UnreadableFile(
-                f"{out} was written with{'out' * self.rejects} --reject-below; do the same, or choose another --out"
-            )
+        if other_columns if out.suffix == ".csv" else first.endswith("}") and found != self.more:
+            same = "use the same --top, --reject-below, --shadow and --learn-labels as before"
+            raise UnreadableFile(f"{out} has other columns ({first[:200]}); {same}, or choose another --out")
 
     @contextmanager
     def open(self, top: int, after: RowMark | None) -> Iterator[RowSink]:
         """A sink for rows; a file is first cut off after the mark."""
         if self.file is None:
             sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
-            yield _StandardOutput(CsvRows(sys.stdout, top, rejects=self.rejects) if self.csv else JsonLines(sys.stdout))
+            yield _StandardOutput(CsvRows(sys.stdout, top, self.more) if self.csv else JsonLines(sys.stdout))
             return
         if self.replace and self.file.is_file():
             os.truncate(self.file, 0)
-        file = RowFile(self.file, top, after, rejects=self.rejects)
+        file = RowFile(self.file, top, after, self.more)
         thread = RowThread(file)
         try:
             yield thread
@@ -225,6 +233,10 @@ class PredictOptions:
         if self.state.loaded is not None and self.method.has_parameters:
             given = "--set, --prior, --gate and --calibration"
             raise InvalidParameter(f"{self.state.state} has parameters of its own; leave out {given}")
+        if self.rows.learn_labels is not None:
+            if self.state.freeze:
+                raise InvalidParameter("--learn-labels learns, and --freeze does not; leave one of them out")
+            adapter_class(self.method.name).require_takes_labels()
 
     def reading(self) -> Reading:
         """How samples are read for the method."""
@@ -237,6 +249,20 @@ class PredictOptions:
             )
         reading = self.samples.reading(self.samples.processes)
         return reading.for_needs(method.needs_with(parameters), Views.crops(self.views))
+
+    def labels(self, names: Sequence[str], samples: object = None) -> dict[str, int] | None:
+        """The labels that are learned, by the samples' keys; those of no sample are counted, if all are known."""
+        file = self.rows.learn_labels
+        if file is None:
+            return None
+        labels = labels_by_key(file, names)
+        if isinstance(samples, Sequence):
+            found = sum(as_in_rows(sample.key) in labels for sample in samples)
+            if not found:
+                first = as_in_rows(samples[0].key)
+                raise InvalidParameter(f"{file} has no label for any of these samples, the first of which is {first}")
+            say(f"{found:,} of {len(samples):,} samples have a label in {file}")
+        return labels
 
     @contextmanager
     def alone(self, names: Sequence[str], top: int) -> Iterator[None]:
@@ -259,7 +285,8 @@ class PredictOptions:
                 "--frames": self.frames,
                 "--top": rows.top > 1,
                 "--raw-probability": rows.raw_probability,
-                "--reject-below": rows.rejects,
+                "--reject-below": rows.reject_below is not None,
+                "--shadow (rows have label and zero_shot_label)": rows.shadow,
                 "more than one PATH": len(self.images) > 1,
                 "standard input": self.images == [STDOUT],
                 "stdout as --out": rows.file is None,

@@ -7,13 +7,16 @@ left out. A text that begins like a formula may have `'` in front of it, as in t
 
 import csv
 import io
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from pta.core.labels import NONE
+import numpy as np
+
+from pta.core.labels import NONE, UNKNOWN, Labels
 from pta.door.files import read_text
-from pta.door.safe_text import from_csv_cell
+from pta.door.safe_text import from_csv_cell, to_json
 from pta.errors import InvalidParameter, UnreadableFile, nearest, shown
 
 NONE_OF_THEM = "none"
@@ -73,6 +76,17 @@ def _row(given: Mapping[str, str], file: Path, line: int) -> LabelRow:
     return LabelRow(line, given["label"], given.get("path"), given.get("id"), **numbers)
 
 
+def as_in_rows(key: str) -> str:
+    """The key of a sample as rows of answers show it; a name that is not UTF-8 has escapes there."""
+    return str(json.loads(to_json(key)))
+
+
+def label_texts(labels: Labels, class_names: Sequence[str]) -> list[str]:
+    """Labels as they stand in a file: a class, `none`, or nothing where unknown."""
+    special = {NONE: NONE_OF_THEM, UNKNOWN: ""}
+    return [special[label] if label < 0 else class_names[label] for label in labels.tolist()]
+
+
 def labels_by_key(file: Path, class_names: Sequence[str]) -> dict[str, int]:
     """The class numbers of samples, by path or id; NONE for none of the classes."""
     numbers = {name: number for number, name in enumerate(class_names)}
@@ -92,3 +106,29 @@ def labels_by_key(file: Path, class_names: Sequence[str]) -> dict[str, int]:
         if labels.setdefault(row.key, numbers[row.label]) != numbers[row.label]:
             raise UnreadableFile(f"{file}: line {row.line} gives {row.key} a second label; keep one of them")
     return labels
+
+
+def labels_of_paths(file: Path, class_names: Sequence[str], paths: Sequence[str]) -> Labels:
+    """The labels of samples by their paths, of which either side may have more folders in front; UNKNOWN for the rest.
+
+    A label that fits no sample is left out; one that fits several is refused, and so is a file that fits none.
+    """
+    numbers: dict[str, list[int]] = {}
+    for number, path in enumerate(paths):
+        numbers.setdefault(PurePosixPath(path).name, []).append(number)
+    labels = np.full(len(paths), UNKNOWN)
+    for key, label in labels_by_key(file, class_names).items():
+        alike = [number for number in numbers.get(PurePosixPath(key).name, []) if _is_end(key, paths[number])]
+        exact = [number for number in alike if paths[number] == key] or alike
+        if len(exact) > 1:
+            raise UnreadableFile(f"{file}: {key} fits {paths[exact[0]]} and {paths[exact[1]]}; give more of its path")
+        labels[exact] = label
+    if not (labels != UNKNOWN).any():
+        raise UnreadableFile(f"{file} has no label for any of these samples, the first of which is {paths[0]}")
+    return labels
+
+
+def _is_end(one: str, other: str) -> bool:
+    """Whether one path is the end of the other."""
+    shorter, longer = sorted((PurePosixPath(one).parts, PurePosixPath(other).parts), key=len)
+    return longer[-len(shorter) :] == shorter

@@ -6,15 +6,17 @@ from operator import itemgetter
 from statistics import fmean, stdev
 from typing import Any
 
+import numpy as np
 import torch
 
+from pta.core.labels import UNKNOWN, Labels
 from pta.core.towers import Model
 from pta.data.features import FeatureFile
 from pta.data.orders import iid
 from pta.errors import InvalidSamples
 from pta.measure.record import Evaluation, Record
 from pta.measure.stream import Stream
-from pta.measure.stream_run import run_stream
+from pta.measure.stream_run import StreamRun, run_stream
 from pta.methods import Adapter, create_adapter, needs_model
 
 OnBatch = Callable[[str, int, int], None]
@@ -72,12 +74,15 @@ def evaluate(
     batch: int | None = None,
     model: Model | None = None,
     start: Adapter | None = None,
+    told: Labels | None = None,
     on_batch: OnBatch | None = None,
 ) -> Iterator[Evaluation]:
     """Run each method (name → parameters) over the stream of each seed, i.i.d. unless another is given.
 
     `batch` is the stream's default unless given; `model` is for methods that need one of its towers. The
-    method of `start` begins with what that has learned. Zero-shot's accuracy is that of the same samples.
+    method of `start` begins with what that has learned. Labels that are `told` are learned by methods that take labels
+    (one per sample: a class number, UNKNOWN, or NONE), and these samples are not counted. Neither are samples whose
+    label is UNKNOWN. Zero-shot's accuracy is that of the same samples.
     """
     stream = stream or Stream()
     batch = stream.usual_batch if batch is None else batch
@@ -101,10 +106,25 @@ def evaluate(
                 *(adapter, part.samples, part.labels, order),
                 batch=batch,
                 lookahead=stream.lookahead,
+                told=told if adapter.takes_labels else None,
                 preview=order[iid(len(order), seed + _NEW_SHUFFLE)] if adapter.wants_preview else None,
                 on_batch=on_batch and (lambda done, m=method, s=seed: on_batch(m, s, len(done))),
             )
-            yield Evaluation(part, seed, about, run)
+            if told is not None:
+                about["labels_learned"] = int((told[order] != UNKNOWN).sum())
+            yield Evaluation(part, seed, about, _counted(run, told))
+
+
+def _counted(run: StreamRun, told: Labels | None) -> StreamRun:
+    """The run at the samples whose label is known and was not learned."""
+    if run.labels is None:
+        return run
+    counted = run.labels != UNKNOWN
+    if told is not None:
+        counted &= told[run.order] == UNKNOWN
+    if not counted.any():
+        raise InvalidSamples("no sample has a label that was not learned, so nothing can be counted")
+    return run if counted.all() else run.at(np.flatnonzero(counted), run.labels[counted])
 
 
 @torch.no_grad()

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pta.core.labels import Labels
 from pta.measure.difference import Difference
-from pta.measure.stream_run import Labels, StreamRun
+from pta.measure.stream_run import StreamRun
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pta.core.labels import Labels
 from pta.core.samples import Samples
 from pta.measure.metrics import accuracy
 from pta.methods.adapter import Adapter
-
-Labels = NDArray[np.int64]
+from pta.methods.labels import step_with_labels
 
 _BY_POSITION = ("order", "predictions", "confidences", "raw_confidences")
 _ROWS_AT_ONCE = 1024  # of float64 probabilities
@@ -87,15 +87,17 @@ def run_stream(
     batch: int = 256,
     learn: bool = True,
     lookahead: bool = False,
+    told: Labels | None = None,
     preview: NDArray[np.int64] | None = None,
     on_batch: Callable[[NDArray[np.int64]], None] | None = None,
 ) -> StreamRun:
-    """Stream the samples through the adapter in its current state; labels are used only to count.
+    """Stream the samples through the adapter in its current state; `labels` are used only to count.
 
     Args:
         batch: samples per step; a method whose scope is the whole stream gets it all at once.
         learn: False to answer from the state that the adapter has, without learning.
         lookahead: learn a whole batch before predicting any of it.
+        told: labels that are learned, one per sample: a class number, UNKNOWN, or NONE.
         preview: the order of the preview, for a method that needs one before the first step.
         on_batch: called with the predictions of each batch.
     """
@@ -108,7 +110,10 @@ def run_stream(
     for rows in torch.split(torch.from_numpy(order), max_batch):
         part = samples[rows]
         begun = time.perf_counter()
-        logits = adapter.step(part) if learn else adapter.predict(part)
+        if told is not None:
+            logits = step_with_labels(adapter, part, told[rows])
+        else:
+            logits = adapter.step(part) if learn else adapter.predict(part)
         logits = adapter.predict(part) if lookahead else logits
         predicted = logits.argmax(dim=1).cpu()  # when a GPU is done, too
         seconds += time.perf_counter() - begun

@@ -296,8 +296,7 @@ class Adapter(Declaration, ABC):
 
     def checked_labels(self, labels: object, count: int) -> Labels:
         """Labels of a caller for so many samples, if the method learns labels."""
-        if not self.takes_labels:
-            raise InvalidParameter(f"{self.name} does not learn labels; pta, wpta and tda do")
+        self.require_takes_labels()
         return require_labels(labels, count, self.classifier.classes)
 
     def _answer(self, samples: Samples, *, learn: bool) -> tuple[Tensor, Tensor]:

@@ -111,6 +111,12 @@ class Declaration:
         cls._require_online(check_given(cls.name, cls.declared, given))
 
     @classmethod
+    def require_takes_labels(cls) -> None:
+        """Refuse a method that does not learn labels."""
+        if not cls.takes_labels:
+            raise InvalidParameter(f"{cls.name} does not learn labels; pta, wpta and tda do")
+
+    @classmethod
     def needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
         """The inputs that the method needs with these parameters."""
         return cls.needs

@@ -6,10 +6,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pta.core.classifier import plain_list
+from pta.core.labels import UNKNOWN, Labels
 from pta.core.limits import USUAL_LIMITS, Limits
 from pta.core.parameters import (
     check_given,
@@ -21,20 +23,28 @@ from pta.core.parameters import (
     switch,
 )
 from pta.core.samples import Samples
+from pta.data.label_file import label_texts
 from pta.data.prompts import build_classifier, default_cache, load_templates
 from pta.door.files import as_path
 from pta.engines.zero_shot import entropy_of
 from pta.errors import InvalidParameter, nearest, shown
 from pta.methods import DEFAULT_METHOD, Adapter, create_adapter, load_adapter
+from pta.methods.labels import step_with_labels
 from pta.models import Encoder, load_encoder
 from pta.run.encoding import encode_prepared, samples_of
 from pta.run.gpu.encoder_program import Download, EncoderProgram
 from pta.run.reading import Decode, Decoding, Reading, Views, open_decoding
 
+Named = Sequence[str | None] | str | None
+"""Labels by class name, None where unknown, or the one of a single sample."""
+
 
 @dataclass(frozen=True)
 class Answer:
-    """The prediction for one sample: class and probability, after adaptation and zero-shot."""
+    """The prediction for one sample: class and probability, after adaptation and zero-shot.
+
+    With `shadow` the label is zero-shot's.
+    """
 
     label: str
     probability: float
@@ -43,11 +53,12 @@ class Answer:
     entropy: float  # of the probabilities after adaptation, in nats; 0 is certain
     top: tuple[tuple[str, float], ...]  # the most probable classes, best first, with their probabilities
     rejected: bool = False  # the probability is below `reject_below`: the sample may belong to none of the classes
+    adapted_label: str | None = None  # with `shadow`, what adaptation would have answered
 
     @property
     def changed(self) -> bool:
-        """Whether adaptation changed the label."""
-        return self.label != self.zero_shot_label
+        """Whether adaptation changes the label."""
+        return (self.adapted_label or self.label) != self.zero_shot_label
 
 
 class AnswerColumns(NamedTuple):
@@ -58,8 +69,12 @@ class AnswerColumns(NamedTuple):
     zero_shot_labels: list[str]
     zero_shot_probabilities: list[float]  # of these
     entropies: list[float]  # of the probabilities after adaptation, in nats
-    changed: int  # answers that adaptation changed
-    rejected: list[bool] | None  # None without `reject_below`
+    changed: int  # answers that adaptation changes
+    more: dict[str, list[Any]]  # further columns, by their names in rows: those of `MORE` that there are
+
+
+MORE = ("adapted_label", "learned_label", "rejected")
+"""What rows have beside the usual columns: with `shadow`, where labels are learned, with `reject_below`."""
 
 
 class AnswerBatch(Sequence[Answer]):
@@ -67,14 +82,23 @@ class AnswerBatch(Sequence[Answer]):
 
     Args:
         numbers: B×(2·k + 3), float64: the k best classes, their probabilities, the zero-shot class, its probability,
-            the entropy.
+            the entropy, and with `shadow` the class after adaptation.
         reject_below: answers with a lower probability are rejected; None to reject none.
+        learned: the label that was learned from each sample, empty where none was; None if labels are not learned.
     """
 
-    def __init__(self, numbers: Tensor, class_names: Sequence[str], reject_below: float | None = None) -> None:
+    def __init__(
+        self,
+        numbers: Tensor,
+        class_names: Sequence[str],
+        reject_below: float | None = None,
+        *,
+        learned: list[str] | None = None,
+    ) -> None:
         self._count, self._top = len(numbers), (numbers.shape[1] - 3) // 2
+        self._shadow = numbers.shape[1] % 2 == 0
         self._download = Download(numbers)
-        self._class_names, self._reject_below = class_names, reject_below
+        self._class_names, self._reject_below, self._learned = class_names, reject_below, learned
 
     @property
     def arrived(self) -> bool:
@@ -87,15 +111,21 @@ class AnswerBatch(Sequence[Answer]):
         top, least = self._top, self._reject_below
         numbers = self._download.wait().T.tolist()
         probabilities = numbers[top : 2 * top]
-        labels, alone = [self._names(column) for column in numbers[:top]], self._names(numbers[-3])
+        labels, alone = [self._names(column) for column in numbers[:top]], self._names(numbers[2 * top])
+        adapted = self._names(numbers[-1]) if self._shadow else None
+        more = {
+            "adapted_label": adapted,
+            "learned_label": self._learned,
+            "rejected": None if least is None else [probability < least for probability in probabilities[0]],
+        }
         return AnswerColumns(
             labels=labels,
             probabilities=probabilities,
             zero_shot_labels=alone,
-            zero_shot_probabilities=numbers[-2],
-            entropies=numbers[-1],
-            changed=sum(map(str.__ne__, labels[0], alone)),
-            rejected=None if least is None else [probability < least for probability in probabilities[0]],
+            zero_shot_probabilities=numbers[2 * top + 1],
+            entropies=numbers[2 * top + 2],
+            changed=sum(map(str.__ne__, adapted or labels[0], alone)),
+            more={name: column for name, column in more.items() if column is not None},
         )
 
     def __len__(self) -> int:
@@ -113,7 +143,8 @@ class AnswerBatch(Sequence[Answer]):
         held = self.columns
         ranked = tuple((names[row], values[row]) for names, values in zip(held.labels, held.probabilities, strict=True))
         zero_shot = (held.zero_shot_labels[row], held.zero_shot_probabilities[row])
-        return Answer(*ranked[0], *zero_shot, held.entropies[row], ranked, bool(held.rejected and held.rejected[row]))
+        more = {name: held.more[name][row] for name in ("rejected", "adapted_label") if name in held.more}
+        return Answer(*ranked[0], *zero_shot, held.entropies[row], ranked, **more)
 
     def _names(self, column: list[float]) -> list[str]:
         return [self._class_names[int(number)] for number in column]
@@ -126,22 +157,32 @@ def answers_from(
     class_names: Sequence[str],
     top: int = 1,
     reject_below: float | None = None,
+    *,
+    shadow: bool = False,
+    learned: list[str] | None = None,
 ) -> AnswerBatch:
     """One answer per row of the adapted logits, their probabilities and the zero-shot logits, all B×C.
+
+    With `shadow` what is answered is zero-shot's. `learned` are the labels that were learned.
 
     Logits rank the classes, so that probabilities that round to the same number change no label. All is computed on
     the device of the logits, and copied to the host once.
     """
+    adapted = [logits.argmax(dim=1)] if shadow else []
+    if shadow:
+        logits, probabilities = zero_shot, zero_shot.double().softmax(dim=1)
     best = logits.topk(min(top, len(class_names)), dim=1).indices
     alone = zero_shot.double().softmax(dim=1).max(dim=1)
-    columns = (alone.indices, alone.values, entropy_of(probabilities))
+    columns = (alone.indices, alone.values, entropy_of(probabilities), *adapted)
     parts = (best, probabilities.gather(1, best), *(column[:, None] for column in columns))
-    return AnswerBatch(torch.cat([part.double() for part in parts], dim=1), class_names, reject_below)
+    numbers = torch.cat([part.double() for part in parts], dim=1)
+    return AnswerBatch(numbers, class_names, reject_below, learned=learned)
 
 
 MOST_ANSWERS = 2**20
 _CHECKED = {
     "raw_probability": switch(False, "the softmax of the raw logits"),
+    "shadow": switch(False, "answer as zero-shot"),
     "decode": choice("auto", Decode, "the decoder of image files"),
     "compiled": switch(True, "compile the model on a GPU"),
 }
@@ -162,6 +203,8 @@ class Classifier:
         raw_probability: return the softmax of the logits as they are (see `Adapter.logit_factor`); those of `wpta` are
             calibrated unless `calibration="fixed"`.
         reject_below: mark answers of a lower probability as rejected. They keep their label, and are learned from.
+        shadow: answer as zero-shot, and say what adaptation would have answered beside it (`Answer.adapted_label`).
+            Learning goes on.
         limits: the largest allowed sample; larger ones are refused before they are decoded.
         decode: the decoder of image files: "pillow", "gpu", or "auto" (a GPU if there is one with a decoder).
         compiled: on a GPU, compile the model in the background after 2,000 samples.
@@ -192,6 +235,7 @@ class Classifier:
         expected: int | None = None,
         raw_probability: bool = False,
         reject_below: float | None = None,
+        shadow: bool = False,
         limits: Limits = USUAL_LIMITS,
         decode: Decode = "auto",
         compiled: bool = True,
@@ -202,11 +246,11 @@ class Classifier:
         prompts = load_templates(templates, suited) if isinstance(templates, str) else templates
         folder = default_cache() if cache == "default" else None if cache is None else as_path(cache)
         self.classifier = build_classifier(self.encoder, classes, prompts, descriptions=descriptions, cache=folder)
-        switches = {"raw_probability": raw_probability, "decode": decode, "compiled": compiled}
+        switches = {"raw_probability": raw_probability, "shadow": shadow, "decode": decode, "compiled": compiled}
         check_given("pta.Classifier", _CHECKED, switches)
         if reject_below is not None:
             require_probabilities(raw_probability, reject_below)
-        self.raw_probability, self.reject_below = raw_probability, reject_below
+        self.raw_probability, self.reject_below, self.shadow = raw_probability, reject_below, shadow
         self.views, self._limits, self._decode = Views.crops(views), limits, decode
         self._optimise = compiled
         self._programs: dict[int, EncoderProgram] = {}
@@ -225,38 +269,58 @@ class Classifier:
         return f"<Classifier {self.encoder.architecture}, {len(self.classes):,} classes {names}, {method}, {learned}>"
 
     @overload  # a path is one sample, although a string is a sequence of strings
-    def __call__(self, given: str | bytes, *, learn: bool = ..., top: int = ...) -> Answer: ...  # type: ignore[overload-overlap]
+    def __call__(self, given: str | bytes, *, learn: bool = ..., top: int = ..., labels: Named = ...) -> Answer: ...  # type: ignore[overload-overlap]
 
     @overload
-    def __call__(self, given: Sequence[object], *, learn: bool = ..., top: int = ...) -> list[Answer]: ...  # type: ignore[overload-overlap]
+    def __call__(  # type: ignore[overload-overlap]
+        self, given: Sequence[object], *, learn: bool = ..., top: int = ..., labels: Named = ...
+    ) -> list[Answer]: ...
 
     @overload
-    def __call__(self, given: object, *, learn: bool = ..., top: int = ...) -> Answer: ...
+    def __call__(self, given: object, *, learn: bool = ..., top: int = ..., labels: Named = ...) -> Answer: ...
 
-    def __call__(self, given: object, *, learn: bool = True, top: int = 1) -> Answer | list[Answer]:
-        """Classify one sample, or a list of samples in order, and adapt to each unless `learn` is False."""
+    def __call__(
+        self, given: object, *, learn: bool = True, top: int = 1, labels: Named = None
+    ) -> Answer | list[Answer]:
+        """Classify one sample, or a list of samples in order, and adapt to each unless `learn` is False.
+
+        Labels are class names, None where unknown. A label changes what is learned from its sample, not its answer.
+        """
         require_count("top", top, 1, MOST_ANSWERS)
         if not isinstance(given, Sequence) or isinstance(given, str | bytes | bytearray | memoryview):
-            return self.answer(self._encoded([given]), learn=learn, top=top)[0]
-        return self.answer(self._encoded(given), learn=learn, top=top) if given else []
+            return self.answer(self._encoded([given]), learn=learn, top=top, labels=labels)[0]
+        return self.answer(self._encoded(given), learn=learn, top=top, labels=labels) if given else []
 
-    def answer(self, samples: Samples | Tensor, *, learn: bool = True, top: int = 1) -> list[Answer]:
+    def answer(
+        self, samples: Samples | Tensor, *, learn: bool = True, top: int = 1, labels: Named = None
+    ) -> list[Answer]:
         """Classify samples by their features, B×d, with whatever else the method needs.
 
         Learning is the last step that can fail, so every sample that was learned has an answer.
         """
         require_count("top", top, 1, MOST_ANSWERS)
         require_switch("learn", learn)
-        return list(self.answers(samples, learn=learn, top=top))
+        numbers = None if labels is None else self._label_numbers(labels, len(self.adapter.checked(samples)))
+        if numbers is not None and not learn:
+            raise InvalidParameter("labels are for learning; leave them out with learn=False")
+        return list(self.answers(samples, learn=learn, top=top, labels=numbers))
 
-    def answers(self, samples: Samples | Tensor, *, learn: bool, top: int) -> AnswerBatch:
-        """The same as columns, for at least one sample; on a GPU they may still be computed."""
+    def answers(self, samples: Samples | Tensor, *, learn: bool, top: int, labels: Labels | None = None) -> AnswerBatch:
+        """The same as columns, for at least one sample; on a GPU they may still be computed. Labels are numbers."""
         known = self.adapter.checked(samples)
         classifier = self.adapter.classifier
         zero_shot = classifier.logits(known.features.to(classifier.anchors))
-        logits = (self.adapter.step if learn else self.adapter.predict)(known)
+        if labels is not None:
+            logits = step_with_labels(self.adapter, known, labels)
+        else:
+            logits = (self.adapter.step if learn else self.adapter.predict)(known)
         probabilities = self.adapter.probabilities_unchecked(logits, raw=self.raw_probability)
-        return answers_from(logits, probabilities, zero_shot, self.classes, top, self.reject_below)
+        learned = None if labels is None else label_texts(labels, self.classes)
+        return answers_from(
+            *(logits, probabilities, zero_shot, self.classes, top, self.reject_below),
+            shadow=self.shadow,
+            learned=learned,
+        )
 
     def reset(self, classes: Sequence[str] | None = None) -> None:
         """Forget what was learned about all classes, or about these."""
@@ -274,12 +338,20 @@ class Classifier:
         """How to read samples so that the method gets what it needs."""
         return reading.for_needs(self.adapter.inputs, self.views)
 
+    def _label_numbers(self, labels: Sequence[str | None] | str, count: int) -> Labels:
+        """Labels by name as numbers; one sample may have its label alone."""
+        given = [labels] if isinstance(labels, str) else list(labels)
+        if len(given) != count:
+            raise InvalidParameter(f"there must be one label per sample, {count}, got {len(given)}")
+        known = iter(self._numbers_of([name for name in given if name is not None]))
+        return np.array([UNKNOWN if name is None else next(known) for name in given], np.int64)
+
     def _numbers_of(self, names: Sequence[str]) -> list[int]:
         wanted = require_texts("classes", names)
         for name in wanted:
             if name not in self.classes:
                 raise InvalidParameter(f"no class is called {shown(name)}; {nearest(name, self.classes)}")
-        return [number for number, name in enumerate(self.classes) if name in wanted]
+        return [self.classes.index(name) for name in wanted]
 
     def _checked(self, adapter: Adapter) -> Adapter:
         """The adapter, if samples can provide what it needs. Whole-batch methods go to the model's device."""

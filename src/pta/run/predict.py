@@ -2,11 +2,14 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
+from pta.core.labels import UNKNOWN, Labels
+from pta.data.label_file import as_in_rows
 from pta.data.sample_set import SampleReference
 from pta.errors import PtaError
 from pta.run.classifier import AnswerBatch, Classifier
@@ -36,6 +39,7 @@ class Tally:
 
     method: str
     what: str = "images"
+    shadow: bool = False  # whether zero-shot's labels are answered
     samples: int = 0
     changed: int = 0  # among the answers that have arrived
     rejected: int | None = None  # among them; None without `reject_below`
@@ -55,16 +59,14 @@ class Tally:
         while self._coming and self._coming[0].arrived:
             held = self._coming.popleft().columns
             self.changed += held.changed
-            if held.rejected is not None:
-                self.rejected = (self.rejected or 0) + sum(held.rejected)
+            if "rejected" in held.more:
+                self.rejected = (self.rejected or 0) + sum(held.more["rejected"])
         speed = self.samples / max(time.perf_counter() - self.began, 1e-9)
         share = 100 * self.changed / max(self.samples, 1)
         skipped = f", {self.skipped:,} skipped" if self.skipped else ""
         rejected = "" if self.rejected is None else f"; {self.rejected:,} rejected"
-        return (
-            f"{self.what}: {self.samples:,}{skipped}, {speed:,.1f} per second; "
-            f"{self.method} changed {self.changed:,} labels ({share:.1f} %){rejected}"
-        )
+        changed = f"{'would change' if self.shadow else 'changed'} {self.changed:,} labels ({share:.1f} %)"
+        return f"{self.what}: {self.samples:,}{skipped}, {speed:,.1f} per second; {self.method} {changed}{rejected}"
 
 
 def predict_stream(
@@ -77,6 +79,7 @@ def predict_stream(
     total: int | None = None,
     learn: bool = True,
     top: int = 1,
+    labels: Mapping[str, int] | None = None,
     on_error: OnError = "stop",
     live: bool = False,
     stopping: Callable[[], bool] = lambda: False,
@@ -86,6 +89,8 @@ def predict_stream(
 
     `total` is the number of samples if it is known: on a GPU the model is compiled for many. A `decoding` was opened
     for a reading that suits the classifier.
+
+    `labels` are class numbers (or NONE) by the samples' keys as rows have them, to be learned with their samples.
 
     When a batch is yielded, the classifier has learned exactly the batches yielded so far. For `on_error`, `live` and
     `stopping` see `encode_files`. `on_sorted` is called once if samples that are learned come sorted by class and the
@@ -104,7 +109,12 @@ def predict_stream(
     )
     if on_sorted is not None and learn and suffers_from_order(classifier.adapter):
         parts = _watched(parts, OrderWatch(classifier.classifier), on_sorted)
-    return (_predicted(classifier, part, learn, top) for part in parts)
+    return (_predicted(classifier, part, learn, top, labels) for part in parts)
+
+
+def labels_of(labels: Mapping[str, int], keys: Iterable[str]) -> Labels:
+    """The labels of samples by their keys, UNKNOWN for those that have none."""
+    return np.array([labels.get(as_in_rows(key), UNKNOWN) for key in keys], np.int64)
 
 
 def _watched(
@@ -116,11 +126,18 @@ def _watched(
         yield part
 
 
-def _predicted(classifier: Classifier, part: Encoded[SampleReference], learn: bool, top: int) -> PredictedBatch:
+def _predicted(
+    classifier: Classifier,
+    part: Encoded[SampleReference],
+    learn: bool,
+    top: int,
+    labels: Mapping[str, int] | None,
+) -> PredictedBatch:
+    taken, answered = ([sample.key for _, sample in samples] for samples in (part.taken, part.samples))
     if part.samples:
         on_device = part.on_device if classifier.adapter.classifier.anchors.is_cuda else None
-        answers = classifier.answers(samples_of(part.tensors, on_device), learn=learn, top=top)
+        told = None if labels is None else labels_of(labels, answered)
+        answers = classifier.answers(samples_of(part.tensors, on_device), learn=learn, top=top, labels=told)
     else:
         answers = AnswerBatch(torch.empty(0, 2 * top + 3), ())
-    taken, answered = ([sample.key for _, sample in samples] for samples in (part.taken, part.samples))
     return PredictedBatch(taken, answered, answers, [error for _, error in part.failures])

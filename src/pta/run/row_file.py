@@ -16,12 +16,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
+from pta.data.label_file import as_in_rows
 from pta.door.safe_text import csv_cell, to_json
 from pta.errors import explaining, family, reason
 from pta.run.classifier import AnswerBatch
 
-_COLUMNS = ("path", "label", "probability", "zero_shot_label", "zero_shot_probability", "entropy")
-_JSON_ROW = "{" + ", ".join(f'"{name}": %s' for name in _COLUMNS) + "%s}\n"
+_USUAL = ("path", "label", "probability", "zero_shot_label", "zero_shot_probability", "entropy")
+_JSON_ROW = "{" + ", ".join(f'"{name}": %s' for name in _USUAL) + "%s}\n"
 _JSON_ANSWER = '{"label": %s, "probability": %s}'
 _NAMES_KEPT = 2**16
 
@@ -29,14 +30,14 @@ _name_to_json = lru_cache(_NAMES_KEPT)(to_json)
 _name_to_cell = lru_cache(_NAMES_KEPT)(csv_cell)
 
 
-def columns(top: int, *, rejects: bool = False) -> list[str]:
-    """The columns of a CSV file with `top` answers per sample, some of which may be rejected.
+def columns(top: int, more: Sequence[str] = ()) -> list[str]:
+    """The columns of a CSV file with `top` answers per sample, and with more columns (`classifier.MORE`).
 
     >>> columns(2)[-3:]
     ['entropy', 'label_2', 'probability_2']
     """
     ranks = (name for rank in range(2, top + 1) for name in (f"label_{rank}", f"probability_{rank}"))
-    return [*_COLUMNS, *ranks, *(["rejected"] if rejects else [])]
+    return [*_USUAL, *ranks, *more]
 
 
 def path_as_written(key: str, suffix: str) -> str:
@@ -45,7 +46,7 @@ def path_as_written(key: str, suffix: str) -> str:
     >>> path_as_written("-1.jpg", ".csv"), path_as_written("-1.jpg", ".jsonl")
     ("'-1.jpg", '-1.jpg')
     """
-    return str(csv_cell(key) if suffix == ".csv" else json.loads(to_json(key)))
+    return str(csv_cell(key)) if suffix == ".csv" else as_in_rows(key)
 
 
 class JsonLines:
@@ -66,8 +67,8 @@ class JsonLines:
         if len(labels) > 1:
             ranks = [map(_JSON_ANSWER.__mod__, zip(*rank, strict=True)) for rank in zip(labels, values, strict=True)]
             more = (f', "top": [{", ".join(ranked)}]' for ranked in zip(*ranks, strict=True))
-        if held.rejected is not None:
-            more = map('{}, "rejected": {}'.format, more, map(to_json, held.rejected))
+        for name, cells in held.more.items():
+            more = map((f'{{}}, "{name}": {{}}').format, more, map(_name_to_json, cells))
         first = (map(to_json, paths), labels[0], values[0], *zero_shot, _json_numbers(held.entropies))
         self._file.write("".join(map(_JSON_ROW.__mod__, zip(*first, more, strict=True))))
 
@@ -75,10 +76,10 @@ class JsonLines:
 class CsvRows:
     """Comma-separated values; with several answers per sample, the second is in `label_2` and `probability_2`."""
 
-    def __init__(self, file: TextIO, top: int, *, rejects: bool = False, header: bool = True) -> None:
+    def __init__(self, file: TextIO, top: int, more: Sequence[str] = (), *, header: bool = True) -> None:
         self._writer = csv.writer(file, lineterminator="\n")
         if header:
-            self._writer.writerow(columns(top, rejects=rejects))
+            self._writer.writerow(columns(top, more))
 
     def write(self, paths: Sequence[str], answers: AnswerBatch) -> None:
         """Write the answers for samples."""
@@ -87,9 +88,13 @@ class CsvRows:
         for names, values in zip(held.labels, held.probabilities, strict=True):
             ranks += [map(_name_to_cell, names), _rounded(values)]
         zero_shot = (map(_name_to_cell, held.zero_shot_labels), _rounded(held.zero_shot_probabilities))
-        rejected = [] if held.rejected is None else [map(to_json, held.rejected)]
-        cells = (map(csv_cell, paths), *ranks[:2], *zero_shot, _rounded(held.entropies), *ranks[2:], *rejected)
+        more = [map(_flag_or_name, cells) for cells in held.more.values()]
+        cells = (map(csv_cell, paths), *ranks[:2], *zero_shot, _rounded(held.entropies), *ranks[2:], *more)
         self._writer.writerows(zip(*cells, strict=True))
+
+
+def _flag_or_name(cell: bool | str) -> str:
+    return _name_to_cell(cell) if isinstance(cell, str) else to_json(cell)
 
 
 def _rounded(values: Iterable[float]) -> list[float]:
@@ -146,7 +151,7 @@ class RowFile:
     A batch is in it whole or, if it cannot be written, not at all. With `after`, what comes after that mark is cut off.
     """
 
-    def __init__(self, path: Path, top: int, after: RowMark | None = None, *, rejects: bool = False) -> None:
+    def __init__(self, path: Path, top: int, after: RowMark | None = None, more: Sequence[str] = ()) -> None:
         self._name, self._unwritten = path.name, ""
         self._pending = io.StringIO()
         try:
@@ -159,8 +164,8 @@ class RowFile:
                 self._append("\n")  # a kill cut the last row off
         except OSError as error:
             raise family(error)(f"cannot write {path}: {reason(error)}") from None
-        is_csv, how = path.suffix == ".csv", {"rejects": rejects, "header": not self._size}
-        self._rows = CsvRows(self._pending, top, **how) if is_csv else JsonLines(self._pending)
+        is_csv, is_new = path.suffix == ".csv", not self._size
+        self._rows = CsvRows(self._pending, top, more, header=is_new) if is_csv else JsonLines(self._pending)
 
     def write(self, paths: Sequence[str], answers: AnswerBatch) -> None:
         """Append the rows of a batch; after a failed write they are kept in memory, to be written later in order."""

@@ -1,12 +1,13 @@
 """Blocks: consecutive samples of a stream, cut by their numbers, whatever order they arrive in."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pta.core.labels import NONE, UNKNOWN, Labels
 from pta.core.parameters import require_count
 from pta.core.plain import plain_tensor
 from pta.core.samples import Samples
@@ -24,6 +25,7 @@ class Block:
     count: int
     numbers: Tensor  # n, int64, ascending: the samples that have features
     features: Tensor  # n×d, none longer than one
+    labels: Labels | None = None  # n class numbers to be learned, or UNKNOWN, or NONE: answered and not learned
 
     @classmethod
     def of(cls, start: int, count: int, numbers: object, features: object, failed: Sequence[int] = ()) -> "Block":
@@ -35,9 +37,34 @@ class Block:
     def __len__(self) -> int:
         return len(self.numbers)
 
+    def with_labels(self, labels: Mapping[int, int]) -> "Block":
+        """The same with the labels of some samples, by their numbers."""
+        return replace(self, labels=np.array([labels.get(one, UNKNOWN) for one in self.numbers.tolist()], np.int64))
 
-def cut(numbers: object, features: object, size: int = USUAL_SIZE, failed: Sequence[int] = ()) -> list[Block]:
-    """Blocks of at most `size` numbers, of a whole stream that is numbered from 0 and is in memory."""
+    def labels_of(self, first: int, last: int) -> Labels | None:
+        """The labels of some rows, if there are any."""
+        return None if self.labels is None else self.labels[first:last]
+
+    @property
+    def learned(self) -> "Block":
+        """The same without the samples that are answered and not learned."""
+        if self.labels is None or not (self.labels == NONE).any():
+            return self
+        kept = np.flatnonzero(self.labels != NONE)
+        return replace(self, numbers=self.numbers[kept], features=self.features[kept], labels=self.labels[kept])
+
+
+def cut(
+    numbers: object,
+    features: object,
+    size: int = USUAL_SIZE,
+    failed: Sequence[int] = (),
+    labels: Mapping[int, int] | None = None,
+) -> list[Block]:
+    """Blocks of at most `size` numbers, of a whole stream that is numbered from 0 and is in memory.
+
+    Labels that are learned are class numbers (or NONE) by the numbers of their samples.
+    """
     size = require_count("the size of a block", size, 1, _LARGEST_NUMBER)
     total = len(_whole_numbers(numbers)) + len(_whole_numbers(failed))
     given, rows = _in_order(0, total, numbers, features, failed)
@@ -45,7 +72,8 @@ def cut(numbers: object, features: object, size: int = USUAL_SIZE, failed: Seque
     for start in range(0, total, size):
         count = min(size, total - start)
         first, last = torch.searchsorted(given, torch.tensor([start, start + count])).tolist()
-        blocks.append(Block(start, count, given[first:last], rows[first:last]))
+        block = Block(start, count, given[first:last], rows[first:last])
+        blocks.append(block.with_labels(labels) if labels else block)
     return blocks
 
 

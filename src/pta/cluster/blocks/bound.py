@@ -28,10 +28,14 @@ def contraction(adapter: PTA, block: Block, summary: BlockSummary, start: State)
     if rule.w == 0 or rule.anchor == "fixed" or not rule.renormalise:
         return share * 0
     there = at_state(adapter, start)
+    block = block.learned
     for first in range(0, len(block), _AT_ONCE):
         last = min(first + _AT_ONCE, len(block))
         samples = Samples.unchecked(block.features[first:last]).to(anchors)
-        touches = there.touches(samples) if summary.touches is None else summary.touches.between(first, last)
+        if summary.touches is None:
+            touches = there.touches(samples, block.labels_of(first, last))
+        else:
+            touches = summary.touches.between(first, last)
         share *= contraction_by_chunk(there.prototypes, anchors, samples.features, touches, rule)
     return share
 

@@ -147,7 +147,7 @@ class Passed:
 
 
 def run_passes(work: BlockWork, pool: Pool, failed: Sequence[int], told: OnPhase = no_progress) -> Passed:
-    """Answer one stream; `failed` samples of each block could not be read."""
+    """Answer one stream; `failed` samples of each block are not learned: they could not be read, or are not to be."""
     count = len(failed)
     all_blocks = [(k,) for k in range(count)]
 
@@ -298,7 +298,7 @@ def run_blocks(adapter: Adapter, blocks: Iterable[Block], epsilon: float = EPSIL
         raise InvalidSamples("no samples: there is no block")
     require_whole_stream((block.start, block.count) for block in ordered)
     work = BlocksInMemory(adapter, ordered, epsilon)
-    passed = run_passes(work, ThisProcess(), [block.count - len(block) for block in ordered])
+    passed = run_passes(work, ThisProcess(), [block.count - len(block.learned) for block in ordered])
     summaries = [work.get(SUMMARIES, k) for k in range(len(ordered))]
     starts = [work.get(_round(version), k).start for k, version in enumerate(passed.versions)]
     return BlockRun(**vars(passed), summaries=summaries, starts=starts)

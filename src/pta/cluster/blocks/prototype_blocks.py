@@ -45,7 +45,8 @@ class PrototypeBlocks:
             return BlockSummary(*counts)
         about = self.rule, len(self.anchors), self.fingerprint
         parts = [part.to(self.anchors) for part in Samples.unchecked(block.features).batches(AT_ONCE)]
-        found = map(self.adapter.touches, parts)
+        told = [block.labels_of(first, first + AT_ONCE) for first in range(0, len(block), AT_ONCE)]
+        found = map(self.adapter.touches, parts, told)
         if self.rule.threshold * _MOST_TOUCHES < 1:
             segments = (Segment.of(part.features, touches, *about) for part, touches in zip(parts, found, strict=True))
             return BlockSummary(*counts, reduce(Segment.followed_by, segments))

@@ -71,14 +71,18 @@ def repair_block(
     )
     both = Prototypes(**{name: torch.cat([was[name], now[name]]) for name in was})
     anchors, halves = adapter.classifier.anchors, (slice(0, len(classes)), slice(len(classes), None))
-    for first in range(0, len(block), _AT_ONCE):
-        last = min(first + _AT_ONCE, len(block))
-        samples = Samples.unchecked(block.features[first:last]).to(anchors)
-        found = adapter.touches(samples) if summary.touches is None else summary.touches.between(first, last)
+    learned = block.learned
+    for first in range(0, len(learned), _AT_ONCE):
+        last = min(first + _AT_ONCE, len(learned))
+        samples = Samples.unchecked(learned.features[first:last]).to(anchors)
+        if summary.touches is None:
+            found = adapter.touches(samples, learned.labels_of(first, last))
+        else:
+            found = summary.touches.between(first, last)
         advance(both, anchors[classes].repeat(2, 1), samples.features, _twice(found, classes.numpy()), adapter.rule)
         was, now = ({name: rows[half] for name, rows in vars(both).items()} for half in halves)
         if bool((apart(was, now) <= epsilon / 2).all()):
-            return Repaired(moved, path, end, last)
+            return Repaired(moved, path, end, int(torch.searchsorted(block.numbers, learned.numbers[last - 1])) + 1)
     return Repaired(moved, moved, _with_rows(end, now, classes, torch.arange(len(classes))), len(block))
 
 

@@ -12,6 +12,7 @@ from pta.cluster.blocks.summary import BlockSummary, State
 from pta.core.samples import Samples
 from pta.errors import StateMismatch
 from pta.methods.adapter import Adapter
+from pta.methods.labels import step_with_labels
 from pta.methods.pta import PTA
 from pta.methods.state import Snapshot
 
@@ -46,7 +47,7 @@ def replay_block(
 ) -> tuple[BlockAnswers, State]:
     """The answers to the block, or to its first `rows` samples, and the state after them; changes nothing."""
     block_of_summary = summary.start, summary.count, summary.learned
-    if block_of_summary != (block.start, block.count, len(block)):
+    if block_of_summary != (block.start, block.count, len(block.learned)):
         raise StateMismatch(
             f"the summary is of another block, of samples {summary.start}…{summary.start + summary.count - 1}"
         )
@@ -57,7 +58,9 @@ def replay_block(
         samples = Samples.unchecked(block.features[first:last]).to(adapter.classifier.anchors)
         z = adapter.classifier.logits(samples.features)
         zero_shot = _best(z)
-        if isinstance(there, PTA) and summary.touches is not None:
+        if block.labels is not None:
+            logits = step_with_labels(there, samples, block.labels[first:last])
+        elif isinstance(there, PTA) and summary.touches is not None:
             logits = there.step_with_touches(samples, z, summary.touches.between(first, last))
         else:
             logits = there.step_unchecked(samples.features)

@@ -58,7 +58,10 @@ def summarise_block(adapter: Adapter, block: Block, failed_before: int = 0) -> B
             f"features have {block.features.shape[1]} dimensions but the classifier's anchors have {dim}; both "
             "must come from the same model"
         )
-    return blocks.summarise(block, failed_before)
+    learned = block.learned
+    if learned.labels is not None:
+        adapter.checked_labels(learned.labels, len(learned))
+    return blocks.summarise(learned, failed_before)
 
 
 def start_of(adapter: Adapter) -> Before:

@@ -32,7 +32,8 @@ class SumBlocks:
             due, refresh = refresh - position, self.adapter.refreshes.next(refresh)
         samples = Samples.unchecked(block.features)
         first, then = (
-            self.fresh.summarise(part) if len(part) else self.fresh.learned for part in (samples[:due], samples[due:])
+            self.fresh.summarise(samples[begin:end], block.labels_of(begin, end)) if begin < end else self.fresh.learned
+            for begin, end in ((0, due), (due, len(block)))
         )
         return BlockSummary(block.start, block.count, len(block), sums=(first, then))
 

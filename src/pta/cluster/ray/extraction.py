@@ -63,6 +63,7 @@ class BlockJob:
     record: Mapping[str, Any]  # of features: where they come from, as in the files of `pta extract`
     method: str = ""  # of streams
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    labels: Mapping[str, int] | None = None  # that streams learn, by the samples' keys
 
     def program(self) -> EncoderProgram:
         """The model for batches of one size, loaded once per process; it must be the one that the driver has."""

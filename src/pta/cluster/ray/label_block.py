@@ -1,5 +1,7 @@
 """Labels as parquet: number, key, label, probability and zero-shot label of every sample of a block.
 
+Where labels were learned, `learned_label` says which.
+
 A sample that could not be read has its row, with nothing but its number and key.
 """
 
@@ -35,6 +37,7 @@ class Labelled:
     samples: int  # with a label
     changed: int  # with another label than zero-shot's
     failed: list[Failed]
+    taught: int = 0  # whose label was learned, or that were not learned because they are of none of the classes
 
 
 def write_labels(
@@ -45,19 +48,25 @@ def write_labels(
     said: Mapping[int, LabelRow],
     failed: Sequence[Failed],
     streams: Sequence[str | None] | None = None,
+    learned: Sequence[str] | None = None,
 ) -> Labelled:
-    """Write the rows of a block in the order of `keys`, both by number; `streams` are those of the rows."""
+    """Write the rows of a block in the order of `keys`, both by number.
+
+    `streams` are those of the rows, and `learned` the labels that were learned with them.
+    """
     nothing = (None, None, None)
     rows = [(number, key, *said.get(number, nothing)) for number, key in keys.items()]
     arrays = [pa.array(values, kind) for values, (_, kind) in zip(zip(*rows, strict=True), _COLUMNS, strict=True)]
     names = [column for column, _ in _COLUMNS]
-    if streams is not None:
-        arrays, names = [*arrays, pa.array(streams, pa.string())], [*names, "stream"]
+    for column, texts in (("stream", streams), ("learned_label", learned)):
+        if texts is not None:
+            arrays, names = [*arrays, pa.array(texts, pa.string())], [*names, column]
     content = BytesIO()
     about = {"run": run, "failed": json.dumps(failed)}
     pq.write_table(pa.table(arrays, names).replace_schema_metadata(about), content)
     folder.write(name, content.getvalue())
-    return Labelled(len(said), sum(label != alone for label, _, alone in said.values()), list(failed))
+    changed = sum(label != alone for label, _, alone in said.values())
+    return Labelled(len(said), changed, list(failed), sum(map(bool, learned or ())))
 
 
 def labelled(folder: Folder, name: str, run: str) -> Labelled | None:
@@ -68,9 +77,12 @@ def labelled(folder: Folder, name: str, run: str) -> Labelled | None:
             about = file.schema_arrow.metadata or {}
             if about.get(b"run") != run.encode():
                 return None
-            table = file.read(["label", "zero_shot_label"])
+            columns = ["label", "zero_shot_label", "learned_label"]
+            table = file.read([name for name in columns if name in file.schema_arrow.names])
     except (PtaError, pa.ArrowException, OSError):
         return None
     label, alone = table["label"], table["zero_shot_label"]
     changed = pc.sum(pc.not_equal(label, alone)).as_py() or 0
-    return Labelled(len(label) - label.null_count, changed, [tuple(one) for one in json.loads(about[b"failed"])])
+    taught = sum(map(bool, table["learned_label"].to_pylist())) if "learned_label" in table.column_names else 0
+    failed = [tuple(one) for one in json.loads(about[b"failed"])]
+    return Labelled(len(label) - label.null_count, changed, failed, taught)

@@ -4,10 +4,11 @@ Files are in a work folder of the run, under names that say which block they are
 the folder of the round that repaired it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from pta.cluster.blocks.block import Block
@@ -15,9 +16,11 @@ from pta.cluster.blocks.loop import BEFORE, SUMMARIES, Round
 from pta.cluster.blocks.replay import BlockAnswers
 from pta.cluster.blocks.scanning import pack_before, unpack_before
 from pta.cluster.blocks.summary import BlockSummary
-from pta.cluster.ray.extraction import block_name, read_block
+from pta.cluster.ray.extraction import FeatureBlock, block_name, read_block
 from pta.cluster.ray.label_block import Labelled, labelled, write_labels
 from pta.cluster.ray.storage import Folder
+from pta.core.labels import NONE, UNKNOWN
+from pta.data.label_file import as_in_rows, label_texts
 from pta.door.files import pack_tensors, unpack_tensors
 from pta.methods.adapter import Adapter
 
@@ -37,13 +40,28 @@ class StoredBlocks:
     out: Folder
     blocks: Sequence[range]
     epsilon: float
+    labels: Mapping[str, int] | None = None  # that are learned, by the samples' keys
 
     def _file(self, part: str, k: int) -> tuple[Folder, str]:
         return self.work.sub(part), block_name(self.blocks[k])
 
     def block(self, k: int) -> Block:
-        """The features of a block."""
-        return read_block(self.features, self.blocks[k], self.features_run).block
+        """The features of a block, and the labels that are learned."""
+        read = self._read(k)
+        return read.block if self.labels is None else read.block.with_labels(self._labels(read))
+
+    def unlearned(self, k: int) -> int:
+        """How many samples of a block are answered and not learned."""
+        return sum(label == NONE for label in self._labels(self._read(k)).values())
+
+    def _read(self, k: int) -> FeatureBlock:
+        return read_block(self.features, self.blocks[k], self.features_run)
+
+    def _labels(self, read: FeatureBlock) -> dict[int, int]:
+        """By the numbers of samples that have features."""
+        known, failed = self.labels or {}, {number for number, _, _ in read.failed}
+        found = ((number, known.get(as_in_rows(key))) for number, key in read.keys.items() if number not in failed)
+        return {number: label for number, label in found if label is not None}
 
     def has(self, part: str, k: int) -> bool:
         """Whether a whole file is there."""
@@ -86,8 +104,13 @@ class StoredBlocks:
 
     def answer(self, k: int, answers: BlockAnswers) -> Labelled:
         """Write the labels."""
-        block, names = read_block(self.features, self.blocks[k], self.features_run), self.adapter.classifier.class_names
+        block, names = self._read(k), self.adapter.classifier.class_names
         columns = [getattr(answers, one.name).tolist() for one in fields(BlockAnswers)]
         said = {number: (names[a], p, names[b]) for number, a, p, b in zip(*columns, strict=True)}
         keys = dict(sorted(block.keys.items()))
-        return write_labels(self.out, block_name(self.blocks[k], "parquet"), self.run, keys, said, block.failed)
+        learned = None
+        if self.labels is not None:
+            told = self._labels(block)
+            learned = label_texts(np.array([told.get(number, UNKNOWN) for number in keys], np.int64), names)
+        name = block_name(self.blocks[k], "parquet")
+        return write_labels(self.out, name, self.run, keys, said, block.failed, learned=learned)

@@ -4,13 +4,14 @@ Streams by key run whole and in parallel, each by the ordinary step, which is ex
 """
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import inf
 from typing import Any
 
-from pta.cluster.blocks.loop import OnPhase, Pool, no_progress, run_passes
+from pta.cluster.blocks.loop import OnPhase, Pool, Task, no_progress, run_passes
 from pta.cluster.blocks.replay import at_state
 from pta.cluster.ray.extraction import KIND as FEATURE_BLOCKS
 from pta.cluster.ray.extraction import BlockExtraction, BlockJob, Features, block_name
@@ -19,14 +20,18 @@ from pta.cluster.ray.listing import BlockRows, read_rows
 from pta.cluster.ray.passes import StoredBlocks
 from pta.cluster.ray.storage import ABOUT, Folder, RunFolder, read_run
 from pta.core.classifier import ZeroShotClassifier
+from pta.core.labels import NONE
 from pta.core.parameters import require_number
+from pta.data.label_file import label_texts
 from pta.door.files import unpack_tensors
 from pta.errors import StateMismatch, UnreadableFile, naming
 from pta.methods import create_adapter, needs_model
 from pta.methods.adapter import Adapter
+from pta.methods.labels import step_with_labels
 from pta.models import Encoder
 from pta.run.classifier import answers_from
 from pta.run.encoding import encode_files, samples_of
+from pta.run.predict import labels_of
 
 KIND = "labels"
 STATE = "state.safetensors"
@@ -42,12 +47,15 @@ class PredictedBlocks:
     rounds: int = 0  # of repair
     repaired: int = 0  # rows that were answered again
     remark: str | None = None
+    taught: int = 0  # samples whose label was learned, or that were not learned because of it
 
     def sentence(self, method: str) -> str:
         """The counts, in words."""
         share = 100 * self.changed / max(self.samples, 1)
         skipped = f", {len(self.failed):,} skipped" if self.failed else ""
-        return f"{self.samples:,} labels{skipped}; {method} changed the answer for {self.changed:,} ({share:.1f} %)"
+        taught = f"; {self.taught:,} given labels learned" if self.taught else ""
+        changed = f"{method} changed the answer for {self.changed:,} ({share:.1f} %)"
+        return f"{self.samples:,} labels{skipped}; {changed}{taught}"
 
     @classmethod
     def of(
@@ -56,7 +64,7 @@ class PredictedBlocks:
         """The sums over all blocks."""
         failed = tuple(one for block in labels for one in block.failed)
         sums = (sum(block.samples for block in labels), sum(block.changed for block in labels))
-        return cls(*sums, failed, rounds, repaired, remark)
+        return cls(*sums, failed, rounds, repaired, remark, sum(block.taught for block in labels))
 
 
 @dataclass(frozen=True)
@@ -117,8 +125,12 @@ def predict_blocks(
     out: Folder,
     epsilon: float,
     told: OnPhase = no_progress,
+    labels: Mapping[str, int] | None = None,
 ) -> PredictedBlocks:
-    """Answer one stream from the state that the adapter has, as one process would; the end state is in the folder."""
+    """Answer one stream from the state that the adapter has, as one process would; the end state is in the folder.
+
+    Labels that are learned are class numbers (or NONE) by the samples' keys.
+    """
     epsilon = require_number("epsilon", epsilon, 0.0, inf)
     inputs: dict[str, Any] = {
         "source": source.inputs,
@@ -127,6 +139,7 @@ def predict_blocks(
         "parameters": dict(adapter.parameters),
         "classifier": adapter.classifier.fingerprint,
         "state": digest_of(adapter),
+        **_inputs_of(labels),
     }
     has_learned = _is_end_of_run(out, inputs["state"])
     folder, work = RunFolder(KIND, out, inputs | has_learned), out.sub("work")
@@ -141,7 +154,10 @@ def predict_blocks(
             f"{out.address} has lost blocks, and the state has gone on since; start again from the state before"
         )
     features, run, failed = source.features(pool, work, told)
-    stored = StoredBlocks(folder.id, adapter, features, run, work.sub(folder.id), out, blocks, epsilon)
+    stored = StoredBlocks(folder.id, adapter, features, run, work.sub(folder.id), out, blocks, epsilon, labels)
+    if labels is not None and NONE in labels.values():
+        more = pool.each([Task(StoredBlocks.unlearned, (k,)) for k in range(len(blocks))], stored)
+        failed = [one + other for one, other in zip(failed, more, strict=True)]
     passed = run_passes(stored, pool, failed, told)
     end = at_state(adapter, passed.end)
     out.write(STATE, end.to_bytes())
@@ -159,12 +175,14 @@ def predict_streams(
     pool: Pool,
     out: Folder,
     told: OnPhase = no_progress,
+    labels: Mapping[str, int] | None = None,
 ) -> PredictedBlocks:
-    """Answer one stream per key, each from a fresh state."""
-    folder = RunFolder(KIND, out, {"source": source.inputs, "method": method, "parameters": dict(parameters)})
+    """Answer one stream per key, each from a fresh state; labels that are learned as for one stream."""
+    inputs = {"source": source.inputs, "method": method, "parameters": dict(parameters), **_inputs_of(labels)}
+    folder = RunFolder(KIND, out, inputs)
     folder.begin()
     blocks = source.blocks
-    job = source.job(folder.id, out, method=method, parameters=parameters)
+    job = source.job(folder.id, out, method=method, parameters=parameters, labels=labels)
     result = PredictedBlocks.of(source.each_block(answer_streams, job, pool, told("streams", len(blocks))))
     source.require_read(result.failed)
     folder.finish({**vars(result), "blocks": [[rows.start, rows.stop] for rows in blocks]})
@@ -182,7 +200,9 @@ def answer_streams(job: BlockJob, number: int, rows: range) -> Labelled:
     for _, members in groupby(range(len(listed.samples)), key=listed.streams.__getitem__):
         _answer(job, listed, list(members), said, failed)
     keys = {int(number): sample.key for number, sample in zip(listed.numbers, listed.samples, strict=True)}
-    return write_labels(job.out, name, job.run, keys, said, failed, listed.streams)
+    told = None if job.labels is None else labels_of(job.labels, keys.values())
+    learned = None if told is None else label_texts(told, job.classifier.class_names)
+    return write_labels(job.out, name, job.run, keys, said, failed, listed.streams, learned)
 
 
 def _answer(
@@ -200,11 +220,21 @@ def _answer(
             continue
         known = samples_of(part.tensors)
         zero_shot = adapter.classifier.logits(known.features.to(adapter.classifier.anchors))
-        logits = adapter.step(known)
+        if job.labels is None:
+            logits = adapter.step(known)
+        else:
+            logits = step_with_labels(adapter, known, labels_of(job.labels, [one.key for _, one in part.samples]))
         answers = answers_from(logits, adapter.probabilities_unchecked(logits), zero_shot, job.classifier.class_names)
         held = answers.columns
         columns = (held.labels[0], held.probabilities[0], held.zero_shot_labels)
         said |= dict(zip((numbers[place] for place, _ in part.samples), zip(*columns, strict=True), strict=True))
+
+
+def _inputs_of(labels: Mapping[str, int] | None) -> dict[str, str]:
+    """What identifies labels in a run; a run without any is known as before there were labels."""
+    if labels is None:
+        return {}
+    return {"labels": hashlib.sha256(json.dumps(sorted(labels.items())).encode()).hexdigest()}
 
 
 def digest_of(adapter: Adapter) -> str:

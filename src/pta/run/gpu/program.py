@@ -95,11 +95,15 @@ class Program:
                 self._record()
 
     @torch.no_grad()
-    def __call__(self, pixels: Pixels) -> Predictions:
-        """Learn from up to `batch` images, uint8 N×channels×height×width, and classify them.
+    def __call__(self, pixels: Pixels, labels: None = None) -> Predictions:
+        """Learn from up to `batch` images, uint8 N×channels×height×width, and classify them; labels are refused.
 
         On a GPU the predictions are tensors there that may still be computed. No later call changes them.
         """
+        if labels is not None:
+            raise InvalidParameter(
+                "a compiled program is recorded without labels; adapter.step(encoder.encode(pixels), labels) takes them"
+            )
         given = self._checked(pixels)
         with self._here():
             self._take(given)

@@ -130,7 +130,7 @@ class Operating:
         if not stream.state.adapter.takes_labels:
             raise Refused(f"{self._served.method} does not learn labels; pta, wpta and tda do", 409)
         names = [one.label for one in labels if one.label is not None]
-        numbers = {None: NONE, **dict(zip(names, self._numbers(names), strict=True))}
+        numbers: dict[str | None, int] = {None: NONE, **dict(zip(names, self._numbers(names), strict=True))}
         given = {s: numbers[one.label] for s, one in zip(sequences_of(past, stream, labels), labels, strict=True)}
         sources = past.journal.sources_of(past.number, given)
         for sequence in given:

@@ -1,0 +1,122 @@
+"""`pta audit`: a verdict on recorded answers, from a person's labels of a few that adaptation changed."""
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pta.cli import options
+from pta.cli.messages import say
+from pta.cli.output import print_lines, require_place, write_json
+from pta.door.claims import sole_writer
+from pta.door.plain_files import require_plain_file
+from pta.door.safe_text import printable
+from pta.errors import InvalidParameter, UserMistake
+from pta.measure.audit.audit import SCREEN, Audit
+from pta.measure.audit.label_file import audits_file, count_audits, read_labels, simulated
+from pta.measure.audit.page_server import PageServer
+from pta.measure.audit.pictures import find_pictures
+from pta.measure.audit.population import Draws
+from pta.measure.audit.row_reading import read_population
+from pta.measure.audit.session import BACK, STOP, Session
+
+_KEYS = {**dict(zip("12bn?", SCREEN, strict=True)), "z": BACK, "s": STOP, "q": STOP}
+_LEGEND = "1, 2, b both, n neither (n CLASS or n none), ? cannot tell, z back, s stop"
+
+
+@dataclasses.dataclass(frozen=True)
+class AuditOptions:
+    """What is audited, and how far."""
+
+    rows: Annotated[
+        Path, typer.Argument(metavar="ROWS", help="Rows of pta predict (.jsonl or .csv), or a folder of --cluster.")
+    ]
+    classes: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|A,B,C", help="Classes to choose from for neither, besides those in the rows."),
+    ] = None
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the order in which changed answers are drawn.")] = 1
+    precision: Annotated[
+        float | None, typer.Option(min=0, help="End when the interval is narrower, in points.", show_default="never")
+    ] = None
+    most: Annotated[int | None, typer.Option(min=1, help="End after so many labels.", show_default="all")] = None
+
+    def audit(self) -> Audit:
+        """The audit before the first draw."""
+        population = read_population(self.rows)
+        population.require_changed()
+        more = () if self.classes is None else options.read_classes(self.classes)
+        names = tuple(sorted({*population.class_names, *more}))
+        return Audit(Draws(population, self.seed), names, precision=self.precision, most=self.most)
+
+
+def audit(
+    given: AuditOptions,
+    pictures: Annotated[
+        str | None,
+        typer.Option(metavar="SOURCE", help="Folder, .csv or .tar of the pictures.", show_default="the rows' paths"),
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="CSV of the labels; an audit resumes from it.", show_default="ROWS.labels.csv")
+    ] = None,
+    terminal: Annotated[bool, typer.Option("--terminal", help="Print paths and read answers here; no page.")] = False,
+    simulate: Annotated[
+        Path | None, typer.Option(metavar="LABELS", help="CSV of known labels: how many would have been enough?")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the verdict as JSON; - for stdout.")] = None,
+    replace: options.Replace = False,
+) -> None:
+    """Find out whether adaptation helped on recorded answers, by labelling a few of those that it changed."""
+    require_place(json, replace=replace)
+    begun, audits = given.audit(), audits_file(given.rows)
+    if simulate is not None:
+        _report(simulated(simulate, begun), 1, json)
+        return
+    if labels is None:
+        labels = given.rows.with_name(f"{given.rows.name}.labels.csv")
+        require_plain_file(labels)
+    if labels.suffix != ".csv" or labels == given.rows:
+        raise InvalidParameter(f"--labels {labels}: labels go to a file of their own that ends in .csv")
+    count = count_audits(audits, begun.draws)
+    with sole_writer(labels):
+        resumed = dataclasses.replace(begun, given=read_labels(labels, begun.draws))
+        if len(resumed):
+            say(f"{labels}: {len(resumed):,} labels; the audit goes on after them")
+        session = Session(resumed, labels, audits)
+        if resumed.ending is None and terminal:
+            _ask_here(session)
+        elif resumed.ending is None:
+            keys = [row.key for row in resumed.draws.rows[: given.most]]
+            with PageServer(session, find_pictures(keys, pictures), count) as server:
+                print(f"pta: open {server.link}", file=sys.stderr, flush=True)  # not into the log: it has the token
+                server.is_over.wait()
+        _report(session.audit, count, json, f"Labels: {labels}")
+
+
+def _report(audit: Audit, audits: int, json: Path | None, *more: str) -> None:
+    verdict = audit.verdict(audits)
+    if write_json(json, verdict.record()):
+        print_lines(*verdict.sentences(), *more)
+
+
+def _ask_here(session: Session) -> None:
+    """Ask about draws until the audit is over; the end of standard input stops it."""
+    if sys.stdin is None:
+        raise InvalidParameter("--terminal reads answers from standard input, and there is none")
+    say(_LEGEND)
+    with os.fdopen(os.dup(sys.stdin.fileno()), encoding="utf-8", errors="replace") as lines:
+        while session.audit.ending is None:
+            audit = session.audit
+            first, second = map(printable, audit.draws.answers(len(audit)))
+            key = printable(audit.draws.rows[len(audit)].key)
+            print(f"{len(audit) + 1}: {key}\n   1 {first}\n   2 {second}", file=sys.stderr, flush=True)
+            said, _, label = (lines.readline() or "s").strip().partition(" ")
+            try:
+                session.say(len(audit) + 1, _KEYS[said], label.strip())
+            except KeyError:
+                say(_LEGEND)
+            except UserMistake as mistake:
+                say(str(mistake))
