@@ -191,6 +191,22 @@ def test_one_source_is_unlearned(page, server, stream):
     expect(page.locator("#history tbody th").first).to_have_text("Un-learn door <1>")
 
 
+def test_labels_and_whose_answers_are_given_are_shown(page, server, stream):
+    send(server, stream, 5)
+    labels = [{"sequence": 2, "label": NAMES[3]}, {"sequence": 4, "label": None}]
+    server.ask("POST", f"/streams/{stream}/label", {"labels": labels})
+    rows = page.locator("#history tbody tr")
+    expect(rows.filter(has_text="Label").first).to_be_visible()
+    expect(rows.filter(has_text="Labels learned")).to_be_visible()
+    expect(page.locator("#position")).to_have_text("4")
+    server.ask("POST", f"/streams/{stream}/answers", {"answers": "zero-shot"})
+    expect(page.locator("#state")).to_contain_text("Zero-shot's answers are given.")
+    page.get_by_role("button", name="Undo").click()
+    confirm(page, "2 samples")
+    expect(page.locator("#position")).to_have_text("5")
+    expect(rows.filter(has_text="Label (lifted)")).to_be_visible()
+
+
 def test_without_login_nothing_is_shown_and_nothing_is_changed(visit, server, stream):
     page = visit(address(server))
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()

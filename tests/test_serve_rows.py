@@ -9,6 +9,7 @@ from http_serving import TOKEN, features, serving
 from serving import CLASSIFIER, ask, open_service
 
 from pta.data.features import load_features
+from pta.measure.audit.row_reading import read_population
 from pta.serve.client import Client
 from pta.serve.requests import Refused, SampleLabel
 
@@ -134,6 +135,10 @@ def test_the_client_and_the_command_write_them(server, pta, tmp_path):
         *(("", "", "1"), ("request 1", "a.jpg", "0"), ("request 1", "'=b.jpg", "1"), ("", "", "0")),
     ]
     assert {"label", "zero_shot_label", "adapted_label", "learned_label"} <= rows[0].keys()
+    (tmp_path / "ids.csv").write_text("id\n" + "".join(f"request {number}\n" for number in range(4)))
+    assert pta(*call, "--ids", tmp_path / "ids.csv").returncode == 0
+    population = read_population(out)
+    assert population.answered == 8
     (tmp_path / "ids.csv").write_text("name\nx\n")
     refused = pta(*call, "--ids", tmp_path / "ids.csv")
-    assert (refused.returncode, "must name the column id" in refused.stderr) == (2, True)
+    assert (refused.returncode, "it has no column id" in refused.stderr) == (2, True)

@@ -11,11 +11,11 @@ import typer
 from pta.cli.messages import say, warn
 from pta.cli.output import require_place, write_json
 from pta.cli.stream_options import SERVER, Json, Name, Server, TokenFile, Yes, confirm, connect
-from pta.data.id_file import read_id_file
 from pta.data.label_file import NONE_OF_THEM, read_label_file
 from pta.door.files import write_atomically
 from pta.door.safe_text import csv_cell
 from pta.errors import InvalidParameter, UnreadableFile, nearest, shown
+from pta.measure.audit.row_reading import csv_rows
 from pta.serve.client import Client
 from pta.serve.requests import id_hash
 
@@ -103,9 +103,7 @@ def rows(
 ) -> None:
     """Write the learned samples of a stream with their answers to a file; the journal has hashes of ids alone."""
     require_place(out)
-    listed = read_id_file(ids) if ids is not None else []
-    known = {id_hash(row.id).hex(): row.id for row in listed}
-    paths = {(id_hash(row.id).hex(), row.place): row.path for row in listed if row.path}
+    known, paths = _read_ids(ids) if ids is not None else ({}, {})
     counts = {"rows": 0, "left_out": 0}
     with connect(server, token_file) as client:
         write_atomically(out, _lines(client, name, known, paths, counts))
@@ -114,11 +112,22 @@ def rows(
         warn(f"{counts['left_out']:,} rows were left out: a killed process did not write their answers")
 
 
+def _read_ids(file: Path) -> tuple[dict[str, str], dict[tuple[str, str], str]]:
+    """The ids of a CSV file by their hashes, and the paths of samples by these and their places in their requests."""
+    ids, paths = {}, {}
+    for _, row in csv_rows(file, lambda header: "id" in header, "ids: it has no column id"):
+        hashed = id_hash(row["id"]).hex()
+        ids[hashed] = row["id"]
+        if row.get("path"):
+            paths[hashed, row.get("place") or "0"] = row["path"]
+    return ids, paths
+
+
 def _lines(
     client: Client,
     name: str,
     ids: Mapping[str, str],
-    paths: Mapping[tuple[str, int], str],
+    paths: Mapping[tuple[str, str], str],
     counts: dict[str, int],
 ) -> Iterator[bytes]:
     """The lines of the file, page by page; counts them."""
@@ -130,7 +139,7 @@ def _lines(
         writer = csv.writer(text, lineterminator="\n")
         for row in page["rows"]:
             hashed = row["id_hash"]
-            whole = row | {"id": ids.get(hashed), "path": paths.get((hashed, row["place"]))}
+            whole = row | {"id": ids.get(hashed), "path": paths.get((hashed, str(row["place"])))}
             writer.writerow([csv_cell(whole[column]) for column in _COLUMNS])
         yield text.getvalue().encode()
         after = page["next"]

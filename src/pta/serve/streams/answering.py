@@ -101,12 +101,9 @@ def answer(adapter: Adapter, scored: Scored, *, learn: bool) -> Answered:
 
 @torch.no_grad()
 def answer_zero_shot(classifier: ZeroShotClassifier, scored: Scored) -> Answered:
-    """Zero-shot's answers in the place of the method's."""
+    """Zero-shot's logits and probabilities in the place of the method's."""
     logits = ZeroShot(classifier, _samples(scored.unit).to(classifier.anchors)).logits
-    answers = scored.answers.copy()
-    for name in ("label", "probability", "entropy"):
-        answers[name] = answers[f"zero_shot_{name}"]
-    return Answered(logits, logits.double().softmax(dim=1).numpy(), answers)
+    return Answered(logits, logits.double().softmax(dim=1).numpy(), scored.answers)
 
 
 def warm_up(adapter: Adapter) -> None:
