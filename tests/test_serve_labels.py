@@ -89,6 +89,17 @@ def test_a_correction_is_as_if_the_label_had_been_known(tmp_path, method):
     assert check_folder(tmp_path) == []
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_correction_after_ten_thousand_samples(tmp_path, method):
+    with open_service(tmp_path, method, snapshot_samples=2000) as service:
+        for number in range(80):
+            ask(service, number, count=(1, 7, 256, 240)[number % 4])
+        assert service.summary("default")["position"] > 10_000
+        labels = {1: 2, 9: None, 300: 1, 9000: 0, 10_050: 5}
+        label(service, labels)
+        assert same_bits(state_of(settled(service)), from_the_start(service, labels, method))
+
+
 def test_a_label_by_id_and_place_is_one_by_sequence(tmp_path):
     with open_service(tmp_path) as service:
         learn(service)
