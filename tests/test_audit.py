@@ -391,10 +391,10 @@ def test_bytes_that_are_not_text_and_empty_folders_are_refused(pta, tmp_path):
     ("content", "answer"),
     [
         ("path,label\nphotos/1.jpg,cow\n", "line 2: 'cow' is not a class of these rows"),
-        ("path\n1.jpg\n", "is not a file of labels"),
-        ("", "is not a file of labels"),
+        ("path\n1.jpg\n", "the first line must name the column label"),
+        ("", "the first line must name the column label"),
         ('path,label\n"1.jpg"x,bag\n', "line 2 is not CSV"),
-        ("path,label\n,bag\n", "line 2 has neither a path nor an id"),
+        ("path,label\n,bag\n", "line 2 names no sample"),
         ("path,label\n1.jpg,bag\n1.jpg,coat\n", "1.jpg has two labels, 'bag' and 'coat'"),
     ],
 )

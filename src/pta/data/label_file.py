@@ -40,8 +40,8 @@ class LabelRow:
         return self.path or self.id
 
 
-def read_label_file(file: Path) -> list[LabelRow]:
-    """The rows that have a label."""
+def read_label_file(file: Path, *, with_empty: bool = False) -> list[LabelRow]:
+    """The rows that have a label, or all that name a sample."""
     reader = csv.reader(io.StringIO(read_text(file, "CSV of labels"), newline=""), strict=True)
     rows = []
     try:
@@ -53,7 +53,7 @@ def read_label_file(file: Path) -> list[LabelRow]:
             )
         for cells in reader:
             given = dict(zip(header, map(str.strip, cells), strict=False))
-            if given.get("label"):
+            if given.get("label") or (with_empty and any(given.values())):
                 rows.append(
                     _row({name: from_csv_cell(cell) for name, cell in given.items() if cell}, file, reader.line_num)
                 )
@@ -73,7 +73,7 @@ def _row(given: Mapping[str, str], file: Path, line: int) -> LabelRow:
             numbers[name] = int(text)
     if not set(given) & set(_PLACES):
         raise UnreadableFile(f"{file}: line {line} names no sample ({', '.join(_PLACES)})")
-    return LabelRow(line, given["label"], given.get("path"), given.get("id"), **numbers)
+    return LabelRow(line, given.get("label", ""), given.get("path"), given.get("id"), **numbers)
 
 
 def as_in_rows(key: str) -> str:

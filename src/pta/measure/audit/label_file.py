@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from pta.data.label_file import read_label_file
 from pta.door.files import read_json, write_atomically
 from pta.door.plain_files import require_plain_file
 from pta.errors import UnreadableFile, nearest
@@ -51,7 +52,7 @@ def simulated(path: Path, audit: Audit) -> Audit:
     for row in audit.draws.rows:
         if audit.ending is not None:
             break
-        label = known.get(row.key)
+        label = known.get((row.key, row.place))
         if label is None:
             return replace(audit, is_stopped=True)
         given = Given("cannot tell") if not label else Given("neither", label)
@@ -61,18 +62,18 @@ def simulated(path: Path, audit: Audit) -> Audit:
     return audit
 
 
-def _known_labels(path: Path, class_names: tuple[str, ...]) -> dict[str, str]:
-    """Labels by path or id: a class, `none`, or empty."""
-    known = dict[str, str]()
-    for place, row in _rows(path):
-        key, label = row.get("path") or row.get("id"), row["label"]
-        if not key:
+def _known_labels(path: Path, class_names: tuple[str, ...]) -> dict[tuple[str, int], str]:
+    """Labels by path or id, and place: a class, `none`, or empty."""
+    known = dict[tuple[str, int], str]()
+    for row in read_label_file(path, with_empty=True):
+        place, label = f"{path}: line {row.line}", row.label
+        if row.key is None:
             raise UnreadableFile(f"{place} has neither a path nor an id")
         if label and label != NONE and label not in class_names:
             unknown = f"'{label}' is not a class of these rows; {nearest(label, class_names)}"
             raise UnreadableFile(f"{place}: {unknown} (--classes adds classes that no row has)")
-        if known.setdefault(key, label) != label:
-            raise UnreadableFile(f"{place}: {key} has two labels, '{known[key]}' and '{label}'")
+        if known.setdefault((row.key, row.place), label) != label:
+            raise UnreadableFile(f"{place}: {row.key} has two labels, '{known[row.key, row.place]}' and '{label}'")
     return known
 
 

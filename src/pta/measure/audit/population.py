@@ -27,6 +27,11 @@ class ChangedRow:
         columns = dict(self.named)
         return columns.get("path") or columns["id"]
 
+    @property
+    def place(self) -> int:
+        """Its place among the samples of its id."""
+        return int(dict(self.named).get("place") or 0)
+
 
 @dataclass(frozen=True)
 class Population:
