@@ -6,6 +6,7 @@ Changes happen in a transaction of the caller, who holds the lock for writing.
 import json
 from collections.abc import Mapping, Sequence
 from sqlite3 import Connection
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from pta.serve.journal.schema import (
 )
 
 ITS_BATCH = "JOIN batches b ON b.id = (SELECT max(id) FROM batches WHERE id <= s.id)"
+ITS_SOURCE = "LEFT JOIN sources o ON o.id = s.source"
 _DROPPED = """
     SELECT s.id FROM batches b JOIN samples s ON s.id BETWEEN b.id AND b.id + span - 1
     WHERE b.stream = ? AND first <= ?
@@ -45,12 +47,7 @@ def group_rows(batch: Batch, rows: list[SampleRow], names: Mapping[int, str]) ->
 
 
 def answered_rows(
-    batch: int,
-    first: int,
-    time: float,
-    stored: bytes | None,
-    rows: Sequence[tuple[int, int | None, bytes | None]],
-    names: Mapping[int, str],
+    batch: int, first: int, time: float, stored: bytes | None, rows: Sequence[tuple[Any, ...]]
 ) -> AnsweredRows:
     """A batch from its samples (row, source, hash of the id in the first row of a request) and its stored answers."""
     hashes, places = list[bytes](), list[int]()
@@ -58,7 +55,7 @@ def answered_rows(
         hashes.append(hashes[-1] if id_hash is None else id_hash)
         places.append(places[-1] + 1 if id_hash is None else 0)
     sequences = np.array([first + row - batch for row, _, _ in rows], np.int64)
-    sources = tuple(None if source is None else names.get(source) for _, source, _ in rows)
+    sources = tuple(source for _, source, _ in rows)
     answers = None if stored is None else np.frombuffer(stored[:-8], ANSWER)
     return AnsweredRows(first, time, sequences, sources, tuple(hashes), tuple(places), answers)
 

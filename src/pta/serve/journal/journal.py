@@ -152,26 +152,24 @@ class Journal:
 
     def sources_of(self, stream: int, sequences: Iterable[int]) -> dict[int, str | None]:
         """The sources of those among these rows that are samples and are there."""
-        query = """
-            SELECT s.source FROM batches b JOIN samples s ON s.id = b.id + ?2 - b.first AND ?2 < b.first + b.span
-            WHERE b.stream = ?1 AND b.first = (SELECT max(first) FROM batches WHERE stream = ?1 AND first <= ?2)
+        query = f"""
+            SELECT o.name FROM batches b JOIN samples s ON s.id = b.id + ?2 - b.first AND ?2 < b.first + b.span
+            {batches.ITS_SOURCE} WHERE b.stream = ?1
+            AND b.first = (SELECT max(first) FROM batches WHERE stream = ?1 AND first <= ?2)
         """
-        names = {source.id: source.name for source in self._known.sources.values()}
         found = ((sequence, self._database.read(query, stream, sequence)) for sequence in sequences)
-        return {sequence: names.get(rows[0][0]) for sequence, rows in found if rows}
+        return {sequence: rows[0][0] for sequence, rows in found if rows}
 
     def answered(self, stream: int, after: int) -> Iterator[AnsweredRows]:
         """The samples of a stream after a sequence number without their features, batch by batch."""
         start = "SELECT max(first) FROM batches WHERE stream = ? AND first <= ?"
         first = self._database.read(start, stream, after + 1)[0][0] or 0
         next_batch = "SELECT id, first, span, time, answers FROM batches WHERE stream = ? AND first >= ? ORDER BY first"
-        names = {source.id: source.name for source in self._known.sources.values()}
+        samples = f"SELECT s.id, o.name, s.id_hash FROM samples s {batches.ITS_SOURCE} WHERE s.id BETWEEN ? AND ?"
         while found := self._database.read(f"{next_batch} LIMIT 1", stream, first):
             ((id, first, span, time, stored),) = found
-            query = "SELECT id, source, id_hash FROM samples WHERE id BETWEEN ? AND ?"
-            rows = self._database.read(query, id, id + span - 1)
-            if rows:
-                yield batches.answered_rows(id, first, time, stored, rows, names)
+            if rows := self._database.read(f"{samples} ORDER BY s.id", id, id + span - 1):
+                yield batches.answered_rows(id, first, time, stored, rows)
             first += span
 
     def operations(self, stream: int) -> list[OperationRow]:
