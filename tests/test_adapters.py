@@ -137,17 +137,6 @@ def test_a_state_of_a_method_with_a_tower_needs_the_model_and_no_classifier(load
         load(path)
 
 
-def test_a_state_of_the_version_before_needs_its_classifier(load, classifier, saved):
-    tensors, about = load_tensors(saved, kind="state")
-    tensors["classifier.anchors"] = tensors["classifier.anchors"].half()
-    save_tensors(saved, tensors, about | {"version": 3})
-    assert load(saved, classifier).position == about["position"]
-    with pytest.raises(
-        StateMismatch, match=r"older version without its classifier; use load_adapter\(path, classifier\)"
-    ):
-        load(saved)
-
-
 @pytest.mark.parametrize("about", [{"class_names": None}, {"scale": "x"}, {"bias": 1e9}, {"class_names": ["x"]}])
 def test_a_state_with_a_damaged_classifier_is_refused_in_one_line(load, saved, about):
     rewrite(saved, change_about=about)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import audit as benchmark
 import numpy as np
 import pytest
+from audit_loop import audit_loop, capitals_loop
 from audits import NAMES, read_csv, said_about, truth_of, write_csv, write_rows
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,6 @@ from pta.measure.audit.gain_sequence import LARGEST, GainSequence, log_capital, 
 from pta.measure.audit.pictures import find_pictures
 from pta.measure.audit.population import ChangedRow, Draws, Population, draw_order
 from pta.measure.audit.row_reading import read_population
-from pta.reference.audit import audit_loop, capitals_loop
 
 VALUES = st.lists(st.sampled_from([-1, 0, 1]), min_size=1, max_size=24)
 
@@ -346,11 +346,11 @@ HEAD = "path,label,zero_shot_label\n"
 @pytest.mark.parametrize(
     ("name", "content", "answer"),
     [
-        ("rows.csv", "", "rows.csv holds no rows"),
+        ("rows.csv", "", "the first line must name label and zero_shot_label, found ''"),
         ("rows.jsonl", "", "rows.jsonl holds no rows"),
         ("rows.csv", HEAD, "rows.csv holds no rows"),
         ("rows.txt", HEAD, "rows are a .jsonl or .csv file of pta predict, or a folder of --cluster"),
-        ("rows.csv", "path,label\n1.jpg,a\n", "not a file of rows of pta predict: it has no columns label and"),
+        ("rows.csv", "path,label\n1.jpg,a\n", "rows.csv: the first line must name label and zero_shot_label"),
         ("rows.csv", f"{HEAD}1.jpg,a,\n", "rows.csv, line 2 has no zero_shot_label"),
         ("rows.jsonl", '{"path": "1.jpg", "label": "a"}\n', "rows.jsonl, line 1 has no zero_shot_label"),
         (
@@ -359,13 +359,13 @@ HEAD = "path,label,zero_shot_label\n"
             "adaptation changed nothing, all 2 answers are zero-shot's.*exactly 0",
         ),
         ("rows.csv", f"{HEAD}1.jpg,,\n", r"holds no answered rows \(left out: 1 without an answer\)"),
-        ("rows.csv", f'{HEAD}"1.jpg"x,a,b\n', "rows.csv, line 2 is not CSV"),
-        ("rows.csv", f"{HEAD}1.jpg,a\n", "line 2 has 2 cells, not 3"),
+        ("rows.csv", f'{HEAD}"1.jpg"x,a,b\n', "rows.csv: line 2 is not CSV"),
+        ("rows.csv", f"{HEAD}1.jpg,a\n", "line 2 has no zero_shot_label"),
         ("rows.csv", f"{HEAD},a,b\n", "line 2 has neither a path nor an id"),
         ("rows.jsonl", "[1]\n", "line 1 is not a row of pta predict"),
         ("rows.jsonl", '{"path": 3, "label": "a", "zero_shot_label": "b"}\n', "path must be a text"),
         ("rows.jsonl", "x" * 2**21, "line 1 is not a row: it has more than"),
-        ("rows.csv", b"\xff\xfe\x00".decode("latin1"), "it has no columns label"),
+        ("rows.csv", b"\xff\xfe\x00".decode("latin1"), "the first line must name label"),
         ("none/rows.csv", None, "no such file of rows: none/rows.csv"),
     ],
 )
@@ -391,8 +391,8 @@ def test_bytes_that_are_not_text_and_empty_folders_are_refused(pta, tmp_path):
     ("content", "answer"),
     [
         ("path,label\nphotos/1.jpg,cow\n", "line 2: 'cow' is not a class of these rows"),
-        ("path\n1.jpg\n", "the first line must name the column label"),
-        ("", "the first line must name the column label"),
+        ("path\n1.jpg\n", "the first line must name label and path or id or sequence"),
+        ("", "the first line must name label and path or id or sequence"),
         ('path,label\n"1.jpg"x,bag\n', "line 2 is not CSV"),
         ("path,label\n,bag\n", "line 2 names no sample"),
         ("path,label\n1.jpg,bag\n1.jpg,coat\n", "1.jpg has two labels, 'bag' and 'coat'"),
@@ -407,7 +407,7 @@ def test_a_simulation_ends_where_labels_end(pta, rows, draws, tmp_path):
     write_csv(tmp_path / "few.csv", [{"path": row.key, "label": truth_of(row)} for row in draws.rows[:3]])
     done = pta("audit", "rows.jsonl", "--simulate", "few.csv")
     assert "3 labels of" in done.stdout
-    assert "It ended at the first draw without a label." in done.stdout
+    assert "It was stopped, or has no more labels." in done.stdout
     assert pta("audit", "rows.jsonl", "--simulate", "few.csv", "--classes", "cow,pig").returncode == 0
 
 
@@ -418,7 +418,7 @@ def test_labels_of_another_audit_and_foreign_files_are_refused_and_kept(pta, row
     rows.write_text(rows.read_text() + '{"path": "x", "label": "a", "zero_shot_label": "a"}\n')
     one_line(pta("audit", "rows.jsonl", "--terminal", stdin=b"1\n"), "other rows or of another --seed")
     assert (tmp_path / "rows.jsonl.labels.csv").read_bytes() == kept
-    one_line(pta("audit", "rows.jsonl", "--labels", "truth.csv"), "was not written by pta audit")
+    one_line(pta("audit", "rows.jsonl", "--labels", "truth.csv"), "the first line must name label and answer")
     one_line(pta("audit", "rows.jsonl", "--labels", "labels.txt"), "ends in .csv")
     one_line(pta("audit", "rows.jsonl", "--json", "truth.csv"), "truth.csv exists; --replace overwrites it")
     (tmp_path / "rows.jsonl.audits.json").write_text('{"a": 1}')

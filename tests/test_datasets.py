@@ -168,7 +168,7 @@ def test_a_csv_needs_no_labels(tree):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "must be the header 'path,label' or 'path', found ''"),
+        ("", "the first line must name path, found ''"),
         ("cat/1.jpg,cat\n", "found 'cat/1.jpg,cat'"),
         ("path,label\n", "lists no samples"),
         ("path,label\ncat/1.jpg\n", "line 2 has no label"),

@@ -38,9 +38,9 @@ def test_rows_name_samples_by_path_id_or_sequence_and_may_have_other_columns(tmp
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "the first line must name the column label and one of path, id, sequence, found ''"),
-        ("path\na.png\n", "the first line must name the column label"),
-        ("label\ncoat\n", "the first line must name the column label"),
+        ("", "the first line must name label and path or id or sequence, found ''"),
+        ("path\na.png\n", "the first line must name label and path or id or sequence"),
+        ("label\ncoat\n", "the first line must name label and path or id or sequence"),
         ("path,label\na.png,\n", "has no label"),
         ("path,label\na.png,cat\n", "line 2 has the label 'cat'; did you mean 'coat'?"),
         ("path,label\n,coat\n", "line 2 names no sample (path, id, sequence)"),

@@ -35,7 +35,7 @@ def answer(**more):
     given = {"id": "a", "stream": "default", "learned": True, "repeated": False, "reason": None}
     given |= {name: more.pop(name) for name in given if name in more}
     outputs = {"label": np.array(["cat", "dög"], object), "zero_shot_label": np.array(["dog", "dog"], object)}
-    numbers = ("probability", "zero_shot_probability", "adapted_probability", "entropy")
+    numbers = ("probability", "zero_shot_probability", "entropy")
     outputs |= {"adapted_label": outputs["label"], **dict.fromkeys(numbers, np.array([0.5, 0.25], np.float32))}
     return Result(**given, outputs={**outputs, "sequence": np.array([7, 8]), **more})
 

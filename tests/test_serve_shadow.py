@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from serving import CLASSIFIER, ask, open_service, same_bits, state_of
 
-from pta.serve.requests import STORED_OUTPUTS
+from pta.serve.requests import USUAL_OUTPUTS
 
 
 def shadow(service, answers="zero-shot"):
@@ -30,17 +30,15 @@ def service(tmp_path):
 def test_zero_shot_answers_and_adaptation_stands_beside_them(service):
     usual = ask(service, 7, count=200, learn="false", top=3, logits=True)
     assert column(usual, "adapted_label") == usual.labels
-    assert column(usual, "adapted_probability") == column(usual, "probability")
     shadow(service)
     given = ask(service, 7, count=200, learn="false", top=3, logits=True)
     for name in ("label", "probability"):
         assert column(given, name) == column(usual, f"zero_shot_{name}")
-        assert column(given, f"adapted_{name}") == column(usual, name)
+    assert column(given, "adapted_label") == usual.labels
     assert [row[0] for row in given.outputs["top_label"]] == given.labels
     assert CLASSIFIER.class_names[int(given.outputs["logits"][0].argmax())] == given.labels[0]
     np.testing.assert_allclose(given.outputs["top_probability"][:, 0], given.outputs["probability"], rtol=1e-5)
     assert column(given, "entropy") != column(usual, "entropy")
-    assert column(given, "probability") != column(given, "adapted_probability")
     shadow(service, "adapted")
     assert column(ask(service, 7, count=200, learn="false"), "probability") == column(usual, "probability")
 
@@ -86,7 +84,7 @@ def test_an_id_gets_its_first_answer_again_across_a_switch_and_a_restart(tmp_pat
 def require_repeated(service, id, reply):
     again = ask(service, 500, id=id, count=5)
     assert again.repeated
-    for name in STORED_OUTPUTS:
+    for name in USUAL_OUTPUTS:
         assert column(again, name) == column(reply, name), (id, name)
 
 

@@ -16,7 +16,6 @@ from streams import feature_file
 from pta import CLIP, PTA
 from pta.data.orders import (
     absent,
-    batches,
     bursts,
     dirichlet,
     drifting,
@@ -126,13 +125,8 @@ def test_a_sample_is_poison_only_above_the_confidence():
     assert poisoned(order, labels, probabilities, prefix=None, confidence=0.5).tolist() == [0, 1, 2]
 
 
-@given(st.integers(0, 100), st.integers(1, 30), st.booleans())
-def test_batches_are_consecutive_and_full_but_perhaps_the_last(count, size, drop_last):
-    parts = list(batches(np.arange(count), size, drop_last=drop_last))
-    together = [index for part in parts for index in part.tolist()]
-    assert together == list(range(kept(count, size, drop_last=drop_last)))
-    assert all(len(part) == size for part in (parts if drop_last else parts[:-1]))
-    assert len(together) == (count // size * size if drop_last else count)
+def batches(order, size, *, drop_last):
+    return [order[start : start + size] for start in range(0, kept(len(order), size, drop_last=drop_last), size)]
 
 
 # -- the protocol of the paper's table --------------------------------------------------------------------------------
@@ -182,7 +176,7 @@ def test_distinct_classes_in_a_batch_of_textures_are_as_many_as_in_the_released_
         (lambda: iid(3, -1), "seed must be a whole number from 0"),
         (lambda: poisoned(np.arange(2), [0, 1], np.ones((3, 2)), prefix=1), "a row for each of the 2 labels"),
         (lambda: poisoned(np.arange(2), [0, 1], np.ones((2, 2)), prefix=-1), "prefix must be"),
-        (lambda: list(batches(np.arange(3), 0)), "size must be a whole number from 1"),
+        (lambda: kept(3, 0, drop_last=True), "size must be a whole number from 1"),
         (lambda: Stream("iiid"), "did you mean 'iid'"),
         (lambda: Stream("iid", gamma=0.1), "gamma is a parameter of the stream dirichlet"),
         (lambda: Stream("dirichlet", prefix=3), "prefix is a parameter of the stream poisoned"),
@@ -208,7 +202,6 @@ CALLS = [
     (bursts, {"labels": [0, 1], "seed": 1, "length": 5}),
     (absent, {"labels": [0, 1], "share": 0.9, "seed": 1, "classes": 2, "length": 5}),
     (zipf, {"labels": [0, 1], "exponent": 1.0, "seed": 1, "length": 5}),
-    (lambda **given: list(batches(**given)), {"order": np.arange(3), "size": 2}),
     (kept, {"count": 3, "size": 2, "drop_last": True}),
     (slot_count, {"samples": 2, "classes": 2, "batch": 2}),
 ]

@@ -2,24 +2,18 @@
 
 import os
 import random
-import shutil
-import signal
 import sqlite3
 import stat
-import tarfile
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 import torch
-from processes import PATIENCE, Forked
 from serving import CLASSIFIER, ask, open_service, replayed, same_bits, state_of
 
 from pta import ZeroShotClassifier
 from pta.errors import FileInUse, PtaError, UnreadableFile
-from pta.serve.journal import chain as journal_chain
 from pta.serve.journal.check import back_up, check_folder
-from pta.serve.journal.journal import Journal
 from pta.serve.journal.loss import Witnesses
 from pta.serve.requests import Refused
 from pta.serve.streams.past import Past
@@ -229,66 +223,6 @@ def test_an_answer_that_was_not_stored_is_replayed_once_then_stored(tmp_path, mo
                 again = [ask(service, 10 + n, id=f"sample {n}", count=2) for n in range(3)]
                 assert [one.labels for one in again] == [one.labels for one in first]
     assert len(replays) == 1
-
-
-def test_an_older_journal_opens_and_goes_on_with_a_chain(tmp_path):
-    """A service of the version before was killed: without links and a count, with a snapshot, an import and a log."""
-    with tarfile.open(Path(__file__).with_name("format-1.tar.gz")) as archive:
-        archive.extractall(tmp_path, filter="data")
-    folder = tmp_path / "data"
-    assert check_folder(folder) == []
-    shutil.copytree(folder, tmp_path / "lost")
-    for _ in range(2):
-        with open_service(folder) as service:
-            assert service.summary("default")["position"] == 13
-            assert same_bits(state_of(service), replayed(service._journal))
-            assert same_bits(state_of(service, "another"), state_of(service, "expected"))
-            again = ask(service, 12, id="sample 12", source="camera 0")
-            assert (again.repeated, int(again.outputs["sequence"][0])) == (True, 13)
-            assert check_folder(service._journal.path.parent) == []
-    with open_service(folder) as service:
-        assert ask(service, 50).outputs["sequence"].tolist() == [14]
-        service.operate("another", "unlearn", source="camera", erase=True)
-        service.operate("expected", "delete")
-        assert check_folder(service._journal.path.parent) == []
-    (tmp_path / "lost" / "journal.sqlite-wal").unlink()
-    with pytest.raises(UnreadableFile, match="rows are lost"):
-        open_service(tmp_path / "lost")
-    with open_service(tmp_path / "lost", repair=True) as service:
-        assert service.summary("default")["position"] == 7
-        assert len(list(tmp_path.glob("lost/set-aside/1/streams/1/snapshots/*"))) == 1
-        assert ask(service, 50).outputs["sequence"][0] > 13
-        assert check_folder(service._journal.path.parent) == []
-
-
-def test_an_older_journal_that_is_killed_while_it_gets_its_chain_is_as_it_was(tmp_path):
-    with tarfile.open(Path(__file__).with_name("format-1.tar.gz")) as archive:
-        archive.extractall(tmp_path, filter="data")
-    identity = ServedModel(CLASSIFIER, "pta").identity
-
-    def open_until_killed():
-        journal_chain.last_link = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-        Journal.open(tmp_path / "data", identity)
-
-    process = Forked(open_until_killed)
-    process.join(PATIENCE)
-    assert process.exitcode == -signal.SIGKILL
-    assert check_folder(tmp_path / "data") == []
-    with closing(sqlite3.connect(tmp_path / "data" / "journal.sqlite")) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
-    with Journal.open(tmp_path / "data", identity) as journal:
-        assert check_folder(journal.path.parent) == []
-        assert journal.count(1) == 13
-
-
-def test_a_damaged_older_snapshot_is_named(tmp_path):
-    with tarfile.open(Path(__file__).with_name("format-1.tar.gz")) as archive:
-        archive.extractall(tmp_path, filter="data")
-    path, *_ = sorted((tmp_path / "data").glob("streams/1/snapshots/*"))
-    assert "-" not in path.stem
-    flip(path, path.stat().st_size - 5, 3)
-    (problem,) = check_folder(tmp_path / "data")
-    assert str(path) in problem
 
 
 @pytest.mark.parametrize("name", ["00000000000000000009.safetensors", ".unfinished"])

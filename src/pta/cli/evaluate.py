@@ -103,11 +103,14 @@ def evaluate(
     choice = MethodChoice(asked, set_ or [], preset, model, device, stages.given)
     require_report(report, json, replace=replace)
     datasets = [_with_confident_views(data) if views else data for data in open_features(features, device)]
-    if labels is not None or learn_labels is not None:
-        _require_labels_usable(datasets, order, choice.names if learn_labels is not None else ())
     if labels is not None:
-        datasets = [_with_labels(labels, datasets[0], order)]
-    told = None if learn_labels is None else _labels(learn_labels, datasets[0])
+        datasets = [_with_labels(labels, datasets, order)]
+    told = None
+    if learn_labels is not None:
+        for name in choice.names:
+            if name != "clip":  # which learns nothing anyway
+                adapter_class(name).require_takes_labels()
+        told = _labels(learn_labels, datasets, order)
     if report is not None:
         _require_reportable(datasets, [*choice.names, *([] if state is None else ["that of the state"])])
     starts = {data.name: _start(state, data, order, choice.names) for data in datasets}
@@ -187,18 +190,10 @@ def _report(
     )
 
 
-def _require_labels_usable(datasets: Sequence[FeatureFile], order: OrderOptions, learning: Sequence[str]) -> None:
-    """Refuse files of labels where they cannot be used; zero-shot learns nothing anyway."""
-    for name in learning:
-        if name != "clip":
-            adapter_class(name).require_takes_labels()
-    if len(datasets) > 1:
-        raise InvalidParameter("--labels and --learn-labels are about one feature file; give one --features")
-    if order.classes_drawn is not None:
-        raise InvalidParameter("--labels and --learn-labels are of all classes of the file; leave out --classes-drawn")
-
-
-def _labels(file: Path, data: FeatureFile) -> Labels:
+def _labels(file: Path, datasets: Sequence[FeatureFile], order: OrderOptions) -> Labels:
+    data = datasets[0]
+    if len(datasets) > 1 or order.classes_drawn is not None:
+        raise InvalidParameter(f"{file} is about one feature file with all its classes; leave out --classes-drawn")
     if data.paths is None:
         raise InvalidSamples(f"{data.name} does not say which samples it holds, so {file} cannot be matched with it")
     labels = labels_of_paths(file, data.classifier.class_names, data.paths)
@@ -206,12 +201,12 @@ def _labels(file: Path, data: FeatureFile) -> Labels:
     return labels
 
 
-def _with_labels(file: Path, data: FeatureFile, order: OrderOptions) -> FeatureFile:
+def _with_labels(file: Path, datasets: Sequence[FeatureFile], order: OrderOptions) -> FeatureFile:
     """The features with other labels; samples of none of the classes have none that could be right."""
     if order.kind not in ("iid", "given"):
         raise InvalidParameter(f"the stream {order.kind} needs all labels; with --labels choose iid or given")
-    labels = _labels(file, data)
-    return dataclasses.replace(data, labels=np.where(labels == NONE, UNKNOWN, labels))
+    labels = _labels(file, datasets, order)
+    return dataclasses.replace(datasets[0], labels=np.where(labels == NONE, UNKNOWN, labels))
 
 
 def _start(state: Path | None, data: FeatureFile, order: OrderOptions, names: Sequence[str]) -> Adapter | None:

@@ -107,10 +107,7 @@ class RowOptions:
     ] = False
     learn_labels: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.csv",
-            help="Learn the labels in this file (path,label; none: do not learn) with their samples.",
-        ),
+        typer.Option(metavar="FILE.csv", help="Learn these labels (path,label) with their samples; none: not at all."),
     ] = None
     out_: Annotated[
         str, typer.Option("--out", help="File for the rows, .jsonl or .csv, or - for stdout; with --cluster a folder.")

@@ -148,7 +148,7 @@ def _show(found: dict[str, Any]) -> None:
         f"  answered          {found['answered']:,}, {found['rate']:.1f} per second",
         f"  changed           {_share(changed['100'])} of the last 100, {_share(changed['all'])} of all",
         f"  entropy           {_number(entropy['adapted'])}, zero-shot {_number(entropy['zero_shot'])}",
-        *_corrections(found["corrections"]),
+        *([_corrections(**found["corrections"])] if found["corrections"]["waiting"] else []),
         *(f"  source            {one['source']}: {one['samples']:,}" for one in found["sources"]),
         *(
             f"  {one['kind']:<17} {one['sequence']:,} at {_moment(one['time'])}"
@@ -158,10 +158,8 @@ def _show(found: dict[str, Any]) -> None:
     )
 
 
-def _corrections(found: dict[str, int]) -> list[str]:
-    if not found["waiting"]:
-        return []
-    return [f"  labels waiting    {found['waiting']:,}; {found['replayed']:,} of {found['of']:,} samples are replayed"]
+def _corrections(waiting: int, replayed: int, of: int) -> str:
+    return f"  labels waiting    {waiting:,}; {replayed:,} of {of:,} samples are replayed"
 
 
 def _moment(seconds: float | None) -> str:

@@ -12,10 +12,10 @@ from pta.cli.messages import say, warn
 from pta.cli.output import require_place, write_json
 from pta.cli.stream_options import SERVER, Json, Name, Server, TokenFile, Yes, confirm, connect
 from pta.data.label_file import NONE_OF_THEM, read_label_file
+from pta.door.csv_rows import read_csv
 from pta.door.files import write_atomically
 from pta.door.safe_text import csv_cell
 from pta.errors import InvalidParameter, UnreadableFile, nearest, shown
-from pta.measure.audit.row_reading import csv_rows
 from pta.serve.client import Client
 from pta.serve.requests import id_hash
 
@@ -53,13 +53,13 @@ def label(
         else:
             sample = {"sequence": sequence, "id": id, "place": place}
             entries = [{**{key: value for key, value in sample.items() if value is not None}, "label": label}]
+        sentence = "label {stream}: {samples:,} samples concerned, {replayed:,} are replayed"
         counted = _send(client, name, entries, dry_run=True)
-        concerned = f"label {name}: {counted['samples']:,} samples concerned, {counted['replayed']:,} are replayed"
         if not yes:
-            confirm(concerned)
+            confirm(sentence.format_map(counted))
         done = _send(client, name, entries, dry_run=False)
     if write_json(json, done):
-        say(f"label {name}: {done['samples']:,} samples concerned, {done['replayed']:,} are replayed")
+        say(sentence.format_map(done))
 
 
 def _entries(file: Path, class_names: list[str]) -> list[dict[str, Any]]:
@@ -115,7 +115,7 @@ def rows(
 def _read_ids(file: Path) -> tuple[dict[str, str], dict[tuple[str, str], str]]:
     """The ids of a CSV file by their hashes, and the paths of samples by these and their places in their requests."""
     ids, paths = {}, {}
-    for _, row in csv_rows(file, lambda header: "id" in header, "ids: it has no column id"):
+    for _, row in read_csv(file, "CSV of ids", "id"):
         hashed = id_hash(row["id"]).hex()
         ids[hashed] = row["id"]
         if row.get("path"):

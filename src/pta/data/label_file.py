@@ -5,8 +5,6 @@ The header has `label` and at least one of `path`, `id` and `sequence`; other co
 left out. A text that begins like a formula may have `'` in front of it, as in the files that `pta predict` writes.
 """
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +13,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from pta.core.labels import NONE, UNKNOWN, Labels
-from pta.door.files import read_text
-from pta.door.safe_text import from_csv_cell, to_json
+from pta.door.csv_rows import read_csv
+from pta.door.safe_text import to_json
 from pta.errors import InvalidParameter, UnreadableFile, nearest, shown
 
 NONE_OF_THEM = "none"
@@ -42,23 +40,8 @@ class LabelRow:
 
 def read_label_file(file: Path, *, with_empty: bool = False) -> list[LabelRow]:
     """The rows that have a label, or all that name a sample."""
-    reader = csv.reader(io.StringIO(read_text(file, "CSV of labels"), newline=""), strict=True)
-    rows = []
-    try:
-        header = [cell.strip().lower() for cell in next(reader, [])]
-        if "label" not in header or not set(header) & set(_PLACES):
-            found = ",".join(header)[:60]
-            raise UnreadableFile(
-                f"{file}: the first line must name the column label and one of {', '.join(_PLACES)}, found {found!r}"
-            )
-        for cells in reader:
-            given = dict(zip(header, map(str.strip, cells), strict=False))
-            if given.get("label") or (with_empty and any(given.values())):
-                rows.append(
-                    _row({name: from_csv_cell(cell) for name, cell in given.items() if cell}, file, reader.line_num)
-                )
-    except csv.Error as error:
-        raise UnreadableFile(f"{file}: line {reader.line_num} is not CSV: {error}") from None
+    given = read_csv(file, "CSV of labels", "label", "|".join(_PLACES))
+    rows = [_row(row, file, line) for line, row in given if row["label"] or with_empty]
     if not rows:
         raise UnreadableFile(f"{file} has no label")
     return rows
@@ -67,13 +50,13 @@ def read_label_file(file: Path, *, with_empty: bool = False) -> list[LabelRow]:
 def _row(given: Mapping[str, str], file: Path, line: int) -> LabelRow:
     numbers = {}
     for name in ("place", "sequence"):
-        if (text := given.get(name)) is not None:
+        if text := given.get(name):
             if not (text.isascii() and text.isdecimal() and len(text) < 19):
                 raise UnreadableFile(f"{file}: line {line} has the {name} {text!r}, which is no whole number")
             numbers[name] = int(text)
-    if not set(given) & set(_PLACES):
+    if not any(map(given.get, _PLACES)):
         raise UnreadableFile(f"{file}: line {line} names no sample ({', '.join(_PLACES)})")
-    return LabelRow(line, given.get("label", ""), given.get("path"), given.get("id"), **numbers)
+    return LabelRow(line, given["label"], given.get("path") or None, given.get("id") or None, **numbers)
 
 
 def as_in_rows(key: str) -> str:
@@ -119,10 +102,10 @@ def labels_of_paths(file: Path, class_names: Sequence[str], paths: Sequence[str]
     labels = np.full(len(paths), UNKNOWN)
     for key, label in labels_by_key(file, class_names).items():
         alike = [number for number in numbers.get(PurePosixPath(key).name, []) if _is_end(key, paths[number])]
-        exact = [number for number in alike if paths[number] == key] or alike
-        if len(exact) > 1:
-            raise UnreadableFile(f"{file}: {key} fits {paths[exact[0]]} and {paths[exact[1]]}; give more of its path")
-        labels[exact] = label
+        found = [number for number in alike if paths[number] == key] or alike
+        if len(found) > 1:
+            raise UnreadableFile(f"{file}: {key} fits {paths[found[0]]} and {paths[found[1]]}; give more of its path")
+        labels[found] = label
     if not (labels != UNKNOWN).any():
         raise UnreadableFile(f"{file} has no label for any of these samples, the first of which is {paths[0]}")
     return labels

@@ -4,7 +4,6 @@ In `rare`, `bursts` and `zipf` the samples of a class come in random order, and 
 as before a still camera. In the other orders no sample comes twice.
 """
 
-from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -150,17 +149,6 @@ def zipf(labels: ArrayLike, exponent: float, seed: int, *, length: int | None = 
     ranking = rng.permutation(len(members))
     ranks = rng.choice(len(members), require_length(length), p=weights / weights.sum())
     return _taken(members, ranking[ranks], rng)
-
-
-def batches(order: Order, size: int, *, drop_last: bool = False) -> Iterator[Order]:
-    """Consecutive runs of `size` samples; with `drop_last`, a shorter one at the end is left out.
-
-    >>> [part.tolist() for part in batches(np.arange(5), 2, drop_last=True)]
-    [[0, 1], [2, 3]]
-    """
-    order = _whole_numbers(order)
-    for start in range(0, kept(len(order), size, drop_last=drop_last), size):
-        yield order[start : start + size]
 
 
 def kept(count: int, size: int, *, drop_last: bool) -> int:

@@ -10,18 +10,7 @@ from pta.methods.adapter import Adapter
 
 
 def step_with_labels(adapter: Adapter, samples: Samples, labels: Labels) -> Tensor:
-    """Step on checked samples; those labelled NONE are answered at their turn and not learned.
-
-    If it fails, nothing was learned.
-    """
-    ends = np.flatnonzero(np.diff(labels == NONE)) + 1
-    saved, answers = adapter.snapshot() if len(ends) else None, []
-    try:
-        for rows in np.split(np.arange(len(labels)), ends):
-            part, told = samples[slice(rows[0], rows[-1] + 1)], labels[rows]
-            answers.append(adapter.predict(part) if told[0] == NONE else adapter.step(part, told))
-    except BaseException:
-        if saved is not None:
-            adapter.restore(saved)
-        raise
-    return torch.cat(answers)
+    """Step on checked samples; those labelled NONE are answered at their turn and not learned."""
+    stretches = np.split(np.arange(len(labels)), np.flatnonzero(np.diff(labels == NONE)) + 1)
+    parts = [(samples[slice(rows[0], rows[-1] + 1)], labels[rows]) for rows in stretches]
+    return torch.cat([adapter.predict(part) if told[0] == NONE else adapter.step(part, told) for part, told in parts])

@@ -15,7 +15,6 @@ from pta.errors import StateMismatch, naming, some_of
 from pta.methods.state import Snapshot
 
 _VERSION = 4
-_WITHOUT_CLASSIFIER = 3  # the version before, whose anchors are float16: enough to recognise a classifier by
 IN_MEMORY = "the state"  # the name of a state that is not in a file
 ANCHORS = "classifier.anchors"
 SAME_DIRECTION = 0.9999  # cosine: other templates are far below, another processor's rounding far above
@@ -59,13 +58,9 @@ def _understood(
     classifier: ZeroShotClassifier | None,
     model: Model | None,
 ) -> Snapshot:
-    if about.get("version") not in (_VERSION, _WITHOUT_CLASSIFIER):
-        read = f"{_WITHOUT_CLASSIFIER} and {_VERSION}"
-        raise StateMismatch(f"{path} has state version {about.get('version')}; this version of pta reads {read}")
+    if (found := about.get("version")) != _VERSION:
+        raise StateMismatch(f"{path} has state version {found}; this version of pta reads {_VERSION}")
     anchors = tensors.pop(ANCHORS, None)
-    if classifier is None and about["version"] == _WITHOUT_CLASSIFIER:
-        todo = "use load_adapter(path, classifier), or pta predict --state with its classes and model, which adds it"
-        raise StateMismatch(f"{path} was saved by an older version without its classifier; {todo}")
     if classifier is None:
         with naming(f"{path} holds no classifier"):
             given: dict[str, Any] = {name: about.get(name) for name in ("class_names", "scale", "bias")}

@@ -10,8 +10,7 @@ from typing import Any, get_args, get_origin
 
 LABELS = list[dict[str, Any]]
 """What samples are: each by `sequence`, or by `id` and `place`, with the name of a class or null as its `label`."""
-MOST_LABELS = 4096
-"""In one request."""
+_FEW_LABELS = {"minItems": 1, "maxItems": 4096}  # in one request
 
 
 @dataclass(frozen=True)
@@ -110,15 +109,7 @@ OPERATIONS = {
         StreamOperation(
             "label",
             "Say what learned samples are, as if it had been known when they came.",
-            (
-                Argument(
-                    "labels",
-                    LABELS,
-                    "The class of samples, or null for none of the classes.",
-                    required=True,
-                    bounds={"minItems": 1, "maxItems": MOST_LABELS},
-                ),
-            ),
+            (Argument("labels", LABELS, "Of samples.", required=True, bounds=_FEW_LABELS),),
         ),
         StreamOperation(
             "answers",
@@ -126,9 +117,7 @@ OPERATIONS = {
             (Argument("answers", str, "Whose answers.", "answers", required=True, choices=("adapted", "zero-shot")),),
             confirm=False,
         ),
-        StreamOperation(
-            "undo", "Undo the last reset, rewind, unlearn, label or import; samples learned since then stay."
-        ),
+        StreamOperation("undo", "Undo the last reset, rewind, unlearn, label or import; later samples stay learned."),
         StreamOperation("delete", "Erase the stream and its files, which cannot be undone.", method="DELETE"),
     )
 }

@@ -79,10 +79,8 @@ USUAL_OUTPUTS = {
     "entropy": "FP32",
     "sequence": "INT64",
 }
-STORED_OUTPUTS = {**USUAL_OUTPUTS, "adapted_probability": "FP32"}
-"""Those that a repeated answer has."""
 TOP_OUTPUTS = {"top_label": "BYTES", "top_probability": "FP32"}
-OUTPUTS = {**STORED_OUTPUTS, **TOP_OUTPUTS, "logits": "FP32"}
+OUTPUTS = {**USUAL_OUTPUTS, **TOP_OUTPUTS, "logits": "FP32"}
 """The datatype of every output, by its name."""
 
 

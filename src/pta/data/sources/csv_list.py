@@ -3,7 +3,6 @@
 A text that begins like a formula may have `'` in front of it, as in the files that `pta predict` writes.
 """
 
-import csv
 import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from pta.data.sample_set import SampleFile, SampleSet
 from pta.data.sources.addresses import is_remote, read_listed, resolve
 from pta.data.sources.class_index import number_labels
 from pta.data.sources.listed import Listed
-from pta.door.safe_text import from_csv_cell
+from pta.door.csv_rows import csv_rows
 from pta.errors import InvalidParameter, UnreadableFile
 
 _LARGEST = 2**30
@@ -56,32 +55,20 @@ def _file(file: str, row: Listed) -> SampleFile:
 
 def list_csv(address: str, modality: Modality, by: str | None = None) -> Iterator[Listed]:
     """The rows that are not blank; a label that is left out is empty, where the header has labels."""
-    reader = csv.reader(io.StringIO(read_listed(address, "CSV", _LARGEST), newline=""), strict=True)
     count = 0
-    try:
-        header = [cell.strip().lower() for cell in next(reader, [])]
-        if "path" not in header:
-            raise UnreadableFile(
-                f"{address}: the first line must be the header 'path,label' or 'path', found {','.join(header)[:60]!r}"
-            )
-        if by is not None and by.lower() not in header:
-            raise InvalidParameter(f"--by {by}: {address} has the columns {', '.join(header)}")
-        for cells in reader:
-            if any(cell.strip() for cell in cells):
-                if count == _MOST_ROWS:
-                    raise UnreadableFile(f"{address} lists more than {_MOST_ROWS:,} samples; give a part of it")
-                count += 1
-                given = dict.fromkeys(header, "") | dict(zip(header, cells, strict=False))
-                row = {name: from_csv_cell(cell.strip()) for name, cell in given.items()}
-                yield Listed(
-                    key=row["path"],
-                    place=resolve(address, row["path"], reader.line_num),
-                    label=row.get("label"),
-                    stream=None if by is None else row[by.lower()] or None,
-                    number=row.get("number"),
-                    line=reader.line_num,
-                )
-    except csv.Error as error:
-        raise UnreadableFile(f"{address}: line {reader.line_num} is not CSV: {error}") from None
+    lines = io.StringIO(read_listed(address, "CSV", _LARGEST), newline="")
+    for count, (line, row) in enumerate(csv_rows(lines, address, "path"), 1):
+        if by is not None and by.lower() not in row:
+            raise InvalidParameter(f"--by {by}: {address} has the columns {', '.join(row)}")
+        if count > _MOST_ROWS:
+            raise UnreadableFile(f"{address} lists more than {_MOST_ROWS:,} samples; give a part of it")
+        yield Listed(
+            key=row["path"],
+            place=resolve(address, row["path"], line),
+            label=row.get("label"),
+            stream=None if by is None else row[by.lower()] or None,
+            number=row.get("number"),
+            line=line,
+        )
     if not count:
         raise UnreadableFile(f"{address} lists no samples")

@@ -23,14 +23,13 @@ NONE = "none"
 SCREEN = ("first", "second", "both", "neither", "cannot tell")
 """What a person can say about two answers in the order in which they are shown."""
 
-Ending = Literal["verdict", "precision", "most", "all", "stopped", "labels"]
+Ending = Literal["verdict", "precision", "most", "all", "stopped"]
 _ENDINGS: dict[Ending, str] = {
     "verdict": "It ended with the verdict.",
     "precision": "It ended because the interval was narrower than --precision.",
     "most": "It ended after the labels that --most allows.",
     "all": "It ended because every changed answer has a label: the gain is exact.",
-    "stopped": "It was stopped.",
-    "labels": "It ended at the first draw without a label.",
+    "stopped": "It was stopped, or has no more labels.",
 }
 
 
@@ -69,15 +68,11 @@ class Audit:
             answer = "adapted" if (said == "first") == self.draws.adapted_first(len(self)) else "zero-shot"
         elif label and said != "neither":
             raise InvalidParameter(f"a class can be named for neither, not for {said}")
-        elif label and label != NONE:
-            self._require_other(label)
-        return self.with_answer(Given(answer, label, datetime.now(UTC).isoformat(timespec="seconds")))
-
-    def _require_other(self, label: str) -> None:
-        if label not in self.class_names:
+        elif label not in ("", NONE, *self.class_names):
             raise InvalidParameter(f"there is no class {shown(label)}; {nearest(label, self.class_names)}")
-        if label in self.draws.answers(len(self)):
+        elif label in self.draws.answers(len(self)) and label != NONE:
             raise InvalidParameter(f"{shown(label)} is one of the two answers")
+        return self.with_answer(Given(answer, label, datetime.now(UTC).isoformat(timespec="seconds")))
 
     def with_answer(self, given: Given) -> "Audit":
         """The audit after the next draw."""
@@ -98,7 +93,7 @@ class Audit:
         if self.most is not None and len(self) >= self.most:
             return "most"
         if self.is_stopped:
-            return "labels" if self.is_simulated else "stopped"
+            return "stopped"
         return None
 
     @cached_property

@@ -1,17 +1,16 @@
 """The labels of an audit as CSV, written anew after every answer, and the list of audits beside the rows."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from pta.data.label_file import read_label_file
+from pta.door.csv_rows import read_csv
 from pta.door.files import read_json, write_atomically
 from pta.door.plain_files import require_plain_file
 from pta.errors import UnreadableFile, nearest
 from pta.measure.audit.audit import NONE, VALUES, Audit, Given
 from pta.measure.audit.population import Draws
-from pta.measure.audit.row_reading import csv_rows
 from pta.measure.texts import csv_text
 
 _OWN = ("label", "answer", "time", "audit")
@@ -34,15 +33,15 @@ def read_labels(path: Path, draws: Draws) -> tuple[Given, ...]:
     if not path.exists():
         return ()
     found = list[Given]()
-    for place, row in _rows(path):
-        answer = next((one for one in VALUES if one == row.get("answer")), None)
-        if answer is None or row.get("audit") is None:
-            raise UnreadableFile(f"{place} was not written by pta audit; choose another --labels")
+    for line, row in read_csv(path, "CSV of labels", *_OWN):
+        answer = next((one for one in VALUES if one == row["answer"]), None)
+        if answer is None:
+            raise UnreadableFile(f"{path}: line {line} was not written by pta audit; choose another --labels")
         if row["audit"] != draws.fingerprint or len(found) == len(draws.rows):
             raise UnreadableFile(
                 f"{path} belongs to an audit of other rows or of another --seed; choose another --labels"
             )
-        found.append(Given(answer, row["label"], row.get("time", "")))
+        found.append(Given(answer, row["label"], row["time"]))
     return tuple(found)
 
 
@@ -75,11 +74,6 @@ def _known_labels(path: Path, class_names: tuple[str, ...]) -> dict[tuple[str, i
         if known.setdefault((row.key, row.place), label) != label:
             raise UnreadableFile(f"{place}: {row.key} has two labels, '{known[row.key, row.place]}' and '{label}'")
     return known
-
-
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    kind = "labels: a CSV with the columns path or id, and label"
-    return csv_rows(path, lambda header: "label" in header and bool({"path", "id"} & header), kind)
 
 
 def audits_file(rows: Path) -> Path:

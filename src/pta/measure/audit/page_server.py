@@ -21,7 +21,6 @@ from typing import Any
 from pta.data.sample_set import SampleReference
 from pta.door.safe_text import printable
 from pta.errors import PtaError, UserMistake
-from pta.measure.audit.audit import Audit
 from pta.measure.audit.pictures import shown_picture
 from pta.measure.audit.session import Session
 
@@ -72,7 +71,8 @@ class PageServer(ThreadingHTTPServer):
             "number": len(audit) + 1,
             "answers": list(map(printable, audit.draws.answers(len(audit)))),
             "others": [name for name in audit.class_names if name not in audit.draws.answers(len(audit))],
-            "counts": _counts(audit),
+            "labels": len(audit),
+            "most": min(len(audit.draws.rows), audit.most or len(audit.draws.rows)),
         }
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -104,17 +104,6 @@ def hang_up(connection: socket.socket) -> None:
     """End what a connection waits for."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
-
-
-def _counts(audit: Audit) -> dict[str, int]:
-    """How many answers of each kind; both sides count as one kind."""
-    given = [one.answer for one in audit.given]
-    return {
-        "labels": len(given),
-        "one": given.count("adapted") + given.count("zero-shot"),
-        **{name.replace(" ", "_"): given.count(name) for name in ("both", "neither", "cannot tell")},
-        "most": min(len(audit.draws.rows), audit.most or len(audit.draws.rows)),
-    }
 
 
 class _Refused(Exception):

@@ -17,23 +17,20 @@ _COLOURS = Preprocessing(size=_LONGEST_SIDE)
 
 
 def find_pictures(keys: Sequence[str], source: str | None) -> list[SampleReference]:
-    """The samples of rows: files, or the samples of a source with the same keys.
-
-    If a source has none of these keys, the same number of folders is taken off the front of all of them.
-    """
+    """The samples of rows: files, or the samples of a source with the same keys, or with their ends as keys."""
     if source is None:
         files = [SampleFile(Path(key), key) for key in keys]
         _require_none([one.key for one in files if not is_path(one.path) or one.stamp[0] < 0], keys, "no such file")
         return [*files]
     known: dict[str, SampleReference] = {printable(sample.key): sample for sample in open_samples(source).samples}
-    parts = [PurePath(key).parts for key in keys]
-    shortened = [
-        [key if not depth else "/".join(own[depth:]) for key, own in zip(keys, parts, strict=True)]
-        for depth in range(max(map(len, parts)))
-    ]
-    best = max(shortened, key=lambda names: sum(name in known for name in names))
-    _require_none([key for key, name in zip(keys, best, strict=True) if name not in known], keys, f"not in {source}")
-    return [known[name] for name in best]
+
+    def ends(key: str) -> list[str]:
+        parts = PurePath(key).parts
+        return [key, *("/".join(parts[depth:]) for depth in range(1, len(parts)))]
+
+    found = [next((known[end] for end in ends(key) if end in known), None) for key in keys]
+    _require_none([key for key, one in zip(keys, found, strict=True) if one is None], keys, f"not in {source}")
+    return [one for one in found if one is not None]
 
 
 def _require_none(missing: Sequence[str], keys: Sequence[str], why: str) -> None:

@@ -1,14 +1,14 @@
 """Rows of `pta predict`, of `--cluster` and of a service's export, as the population of an audit."""
 
-import csv
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from pta.door.csv_rows import csv_rows
 from pta.door.files import understanding
-from pta.door.safe_text import from_csv_cell, printable
+from pta.door.safe_text import printable
 from pta.errors import MissingPackage, UnreadableFile, explaining, how_to_install
 from pta.measure.audit.population import ChangedRow, Population
 
@@ -44,10 +44,7 @@ def _digest_of(files: list[Path]) -> str:
     for path in files:
         with explaining(f"{path} cannot be read"), path.open("rb") as file:
             found.append(hashlib.file_digest(file, "sha256").hexdigest())
-    if len(found) == 1:
-        return found[0]
-    named = "\n".join(f"{path.name} {digest}" for path, digest in zip(files, found, strict=True))
-    return hashlib.sha256(named.encode()).hexdigest()
+    return found[0] if len(found) == 1 else hashlib.sha256("\n".join(found).encode()).hexdigest()
 
 
 def _population(source: str, digest: str, rows: Iterable[tuple[str, Row]]) -> Population:
@@ -103,24 +100,9 @@ def _rows_of_json_lines(path: Path) -> Iterator[tuple[str, Row]]:
 
 
 def _rows_of_csv(path: Path) -> Iterator[tuple[str, Row]]:
-    kind = "rows of pta predict: it has no columns label and zero_shot_label"
-    return csv_rows(path, lambda header: not header or {"label", "zero_shot_label"} <= header, kind)
-
-
-def csv_rows(path: Path, is_expected: Callable[[set[str]], bool], kind: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """The rows of a CSV file with an expected header, each with its place; `kind` is what the file is not otherwise."""
     with explaining(f"{path} cannot be read"), path.open("rb") as file:
-        reader = csv.reader(_lines(path, file), strict=True)
-        try:
-            header = [cell.strip() for cell in next(reader, [])]
-            if not is_expected({*header}):
-                raise UnreadableFile(f"{path} is not a file of {kind}")
-            for cells in filter(None, reader):
-                if len(cells) != len(header):
-                    raise UnreadableFile(f"{path}, line {reader.line_num} has {len(cells)} cells, not {len(header)}")
-                yield f"{path}, line {reader.line_num}", dict(zip(header, map(from_csv_cell, cells), strict=True))
-        except csv.Error as error:
-            raise UnreadableFile(f"{path}, line {reader.line_num} is not CSV: {error}") from None
+        for line, row in csv_rows(_lines(path, file), str(path), "label", "zero_shot_label"):
+            yield f"{path}, line {line}", row
 
 
 def _lines(path: Path, file: IO[bytes]) -> Iterator[str]:

@@ -36,10 +36,8 @@ def _read(entry: Mapping[str, Any], where: str) -> SampleLabel:
         given = f", got {shown(entry['label'])}" if "label" in entry else ""
         raise Refused(f"{where}: label must be the name of a class, or null for none of the classes{given}")
     sequence, id, place = (entry.get(name) for name in ("sequence", "id", "place"))
-    if (sequence is None) == (id is None):
-        raise Refused(f"{where} must have either sequence or id")
-    if sequence is not None and place is not None:
-        raise Refused(f"{where}: place belongs to id, not to sequence")
+    if (sequence is None) == (id is None) or (place is not None and id is None):
+        raise Refused(f"{where} must have either sequence, or id and perhaps place")
     for name, number, least in (("sequence", sequence, 1), ("place", place, 0)):
         if number is not None and (type(number) is not int or not least <= number <= _LARGEST):
             raise Refused(f"{where}: {name} must be a whole number of at least {least}, got {shown(number)}")

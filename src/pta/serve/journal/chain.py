@@ -1,25 +1,11 @@
-"""The chain of a journal: where it is broken, how rows leave it or change on purpose, how older journals get one."""
+"""The chain of a journal: where it is broken, and how rows leave it or change on purpose."""
 
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
 
-from pta.serve.journal.schema import (
-    FORMAT,
-    FORMATS,
-    INSERT_ABOUT,
-    INSERT_STREAM,
-    TABLES,
-    connect,
-    is_chained,
-    link,
-    read_streams,
-    seal,
-    value,
-    with_seal,
-)
+from pta.serve.journal.schema import link, read_streams, seal, value
 
 _LINKED = {"batches": "id, stream, first, span, time", "operations": "seal"}
 """What goes into the links of a table."""
@@ -87,34 +73,3 @@ def replace_argument(connection: Connection, operation: tuple[Any, ...], argumen
     before = value(connection, "SELECT link FROM operations WHERE id < ? ORDER BY id DESC LIMIT 1", id) or b""
     update = "UPDATE operations SET argument = ?, seal = ?, after = ? WHERE id = ?"
     connection.execute(update, (argument, seal(id, *columns, argument), before, id))
-
-
-def bring_up_to_date(path: Path) -> None:
-    """Give a whole journal of an older format this one, in one transaction."""
-    with closing(connect(path, *FORMATS)) as connection:
-        if value(connection, "PRAGMA user_version") == FORMAT:
-            return
-        connection.execute("BEGIN IMMEDIATE")
-        if not is_chained(connection):
-            _add_chain(connection)
-        connection.execute(f"PRAGMA user_version = {FORMAT}")
-        connection.execute("COMMIT")
-
-
-def _add_chain(connection: Connection) -> None:
-    for table, content in _LINKED.items():
-        connection.execute(f"ALTER TABLE {table} ADD COLUMN link BLOB")
-        connection.execute(f"ALTER TABLE {table} ADD COLUMN after BLOB")
-        last = b""
-        for id, *values in connection.execute(f"SELECT id, {content} FROM {table} ORDER BY id").fetchall():
-            last = link(last, *values)
-            connection.execute(f"UPDATE {table} SET link = ? WHERE id = ?", (last, id))
-    streams = read_streams(connection)
-    identity, is_erasing, _ = connection.execute("SELECT * FROM about").fetchone()
-    for table in ("streams", "about"):
-        connection.execute(f"DROP TABLE {table}")
-        connection.execute(TABLES[table])
-    for stream in streams:
-        linked = stream._replace(link=last_link(connection, stream.id))
-        connection.execute(INSERT_STREAM, with_seal(*linked))
-    connection.execute(INSERT_ABOUT, with_seal(identity, is_erasing, 0))

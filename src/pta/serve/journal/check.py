@@ -23,7 +23,6 @@ from pta.serve.journal.data_folder import (
 from pta.serve.journal.loss import Witnesses, is_damaged
 from pta.serve.journal.schema import (
     connect_to_read,
-    is_chained,
     log_of,
     read_batches,
     read_streams,
@@ -81,8 +80,7 @@ def damage(connection: sqlite3.Connection) -> Iterator[str]:
     for id, answers in connection.execute("SELECT id, answers FROM batches WHERE answers IS NOT NULL"):
         if answers[-8:] != seal(id, answers[:-8]):
             yield f"group of row {id}: the stored answers are not as they were written"
-    if is_chained(connection):
-        yield from broken_links(connection)
+    yield from broken_links(connection)
     for (line,) in connection.execute("PRAGMA integrity_check"):
         if line != "ok":
             yield f"SQLite: {line}"

@@ -1,10 +1,8 @@
 """The files of a data folder: private to their owner, no links, and states that are named by a digest of their content.
 
-An import is DIGEST.safetensors, a snapshot SEQUENCE-DIGEST.safetensors. Older snapshots have no digest in their names,
-but one of their content inside.
+An import is DIGEST.safetensors, a snapshot SEQUENCE-DIGEST.safetensors.
 """
 
-import json
 import os
 import shutil
 import stat
@@ -15,7 +13,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from pta.door.plain_files import make_folder, require_no_link, require_plain_database, require_plain_file
-from pta.errors import PtaError, StateMismatch, UnreadableFile, family, reason
+from pta.errors import PtaError, UnreadableFile, family, reason
 
 FILE_NAME = "journal.sqlite"
 COUNT = "journal.count"
@@ -58,36 +56,12 @@ def require_named(path: Path) -> None:
         raise UnreadableFile(f"{path} is damaged: its content does not have the digest that names it")
 
 
-def require_whole(path: Path) -> None:
-    """Refuse a snapshot that does not have its digest: that in its name or, in older snapshots, that inside."""
-    if "-" in path.stem:
-        require_named(path)
-        return
-    import torch  # which a journal does not need
-
-    from pta.door.files import load_tensors
-    from pta.methods.state_file import ANCHORS
-
-    tensors, description = load_tensors(path, kind="state")
-    about = description.get("stream")
-    tensors.pop(ANCHORS, None)
-    if isinstance(about, dict):
-        written = about.pop("digest", None)
-        digest = blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16)
-        for name, tensor in sorted(tensors.items()):
-            digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-            digest.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
-        if written == digest.hexdigest():
-            return
-    raise StateMismatch(f"{path} is damaged: its content does not have the digest it was written with")
-
-
 def damaged_states(folder: Path) -> Iterator[str]:
     """The imports and snapshots of a data folder that are not as they were written, one line each."""
-    for states, require in (("imports/*", require_named), ("snapshots/[0-9]*", require_whole)):
+    for states in ("imports/*", "snapshots/[0-9]*"):
         for path in sorted(folder.glob(f"streams/*/{states}.safetensors")):
             try:
-                require(path)
+                require_named(path)
             except PtaError as error:
                 if path.exists():  # a running service removes some
                     yield str(error)

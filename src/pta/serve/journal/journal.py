@@ -17,7 +17,6 @@ import numpy as np
 from pta.door.locks import claimed, holder
 from pta.errors import FileInUse, InvalidParameter, StateMismatch, UnreadableFile, shown
 from pta.serve.journal import batches, schema
-from pta.serve.journal.chain import bring_up_to_date
 from pta.serve.journal.check import damage, damage_of_rows
 from pta.serve.journal.data_folder import FILE_NAME, keep_data_private, make_private_folder, require_plain_data
 from pta.serve.journal.database import JournalDatabase, Registry
@@ -420,4 +419,3 @@ def _prepare(path: Path, identity: Mapping[str, Any]) -> None:
             raise StateMismatch(
                 f"{path} was written {was}, and is opened {now}; start as before, or choose another data folder"
             )
-    bring_up_to_date(path)

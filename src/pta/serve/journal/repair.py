@@ -15,12 +15,11 @@ from sqlite3 import Connection
 from typing import Any
 
 from pta.errors import UnreadableFile, family, reason
-from pta.serve.journal.chain import breaks, bring_up_to_date, broken_links, last_link
+from pta.serve.journal.chain import breaks, broken_links, last_link
 from pta.serve.journal.check import damage, damage_of_rows
 from pta.serve.journal.data_folder import SET_ASIDE, keep_private, make_private_folder
 from pta.serve.journal.loss import CountFile, Witnesses, count_of, is_damaged
 from pta.serve.journal.schema import (
-    FORMATS,
     INSERT_BATCH,
     INSERT_OPERATION,
     INSERT_SAMPLE,
@@ -30,7 +29,6 @@ from pta.serve.journal.schema import (
     StreamRow,
     connect,
     connect_to_read,
-    is_chained,
     log_of,
     new_journal,
     operation_columns,
@@ -51,13 +49,13 @@ def repair_journal(path: Path) -> None:
     has_lost = is_damaged(log)  # SQLite itself cuts the log before the first damage
     with closing(connect_to_read(path)) as old:
         has_damage = _finds(damage(old))
-        has_lost = has_lost or (is_chained(old) and _finds(broken_links(old))) or _finds(_lost(witnesses, old))
+        has_lost = has_lost or _finds(broken_links(old)) or _finds(_lost(witnesses, old))
     if not (has_damage or has_lost):
         return
     try:
         if has_damage or is_damaged(log):
             _keep(path, log)
-        with closing(connect(path, *FORMATS)) as connection:  # so that no later file is read with its log
+        with closing(connect(path)) as connection:  # so that no later file is read with its log
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         if has_damage:
             with new_journal(path) as into, closing(connect_to_read(path)) as old:
@@ -65,7 +63,6 @@ def repair_journal(path: Path) -> None:
                 _copy_groups(old, into)
                 _go_on(into, witnesses, path.parent, has_lost)
         else:
-            bring_up_to_date(path)
             with closing(connect(path)) as into:
                 into.execute("BEGIN IMMEDIATE")
                 _go_on(into, witnesses, path.parent, has_lost)
@@ -152,13 +149,7 @@ def _copy_small_tables(old: Connection, into: Connection, path: Path) -> None:
         if problem is not None:
             raise UnreadableFile(f"{path} cannot be repaired: {problem}; restore a backup")
         for row in rows:
-            columns = row
-            if table == "about":
-                identity, is_erasing, *used = row[:-1]
-                columns = with_seal(identity, is_erasing, *(used or [0]))
-            elif table == "streams":
-                columns = with_seal(*StreamRow(*row[:-1]))  # those of older journals have no link
-            into.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})", columns)
+            into.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
 
 
 def _copy_groups(old: Connection, into: Connection) -> None:
@@ -228,4 +219,4 @@ def _whole_operations(connection: Connection) -> tuple[list[tuple[Any, ...]], in
 
 def _first_gap(connection: Connection, table: str) -> int:
     """The first row before which others are missing."""
-    return next(breaks(connection, table), sys.maxsize) if is_chained(connection) else sys.maxsize
+    return next(breaks(connection, table), sys.maxsize)

@@ -29,11 +29,7 @@ from pta.door.plain_files import (
 from pta.errors import MachineFailure, PtaError, UnreadableFile, family, first_line
 
 FORMAT = 3
-UNLABELLED = 2
-"""The format before: the same tables, but who reads it does not know of labels."""
-UNCHAINED = 1
-"""The format before that: without links. Both are read, and `Journal.open` brings them up to date."""
-FORMATS = (FORMAT, UNLABELLED, UNCHAINED)
+_FORMATS = (2, FORMAT)  # 2 has the same tables, but who reads it does not know of labels
 PAGE = 16384
 _APPLICATION = 0x70746A6C  # "ptjl"
 _PATIENCE = 60.0  # seconds that a process waits for another's lock, which is held for milliseconds
@@ -214,12 +210,14 @@ def operation_columns(columns: tuple[Any, ...], before: bytes) -> tuple[Any, ...
     return *columns, sealed, link(before, sealed), None
 
 
-def connect(path: Path, *formats: int) -> Connection:
-    """A connection to a journal, of this format unless others are named; any other file is left as it is."""
+def connect(path: Path) -> Connection:
+    """A connection to a journal, which becomes one of this format; any other file is left as it is."""
     connection = _connect(path, "mode=rw")
-    _require_format(connection, path, formats or (FORMAT,))
+    _require_format(connection, path)
     for setting in _SETTINGS:
         connection.execute(f"PRAGMA {setting}")
+    if value(connection, "PRAGMA user_version") != FORMAT:
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
     return connection
 
 
@@ -227,18 +225,13 @@ def connect_to_read(path: Path) -> Connection:
     """A connection that changes nothing: the last other one to close would move the log into the database."""
     is_in_use = log_of(path).exists()
     connection = _connect(path, "mode=ro" if is_in_use else "mode=ro&immutable=1")  # which leaves no empty log
-    _require_format(connection, path, FORMATS)
+    _require_format(connection, path)
     return connection
 
 
 def log_of(database: Path) -> Path:
     """The write-ahead log of a database."""
     return database.with_name(f"{database.name}-wal")
-
-
-def is_chained(connection: Connection) -> bool:
-    """Whether a journal has links."""
-    return bool(value(connection, "PRAGMA user_version") != UNCHAINED)
 
 
 def _connect(path: Path, how: str) -> Connection:
@@ -272,13 +265,13 @@ def new_journal(path: Path) -> Iterator[Connection]:
     sync_folder(path.parent)
 
 
-def _require_format(connection: Connection, path: Path, formats: tuple[int, ...]) -> None:
+def _require_format(connection: Connection, path: Path) -> None:
     try:
         if value(connection, "PRAGMA application_id") != _APPLICATION:
             raise UnreadableFile(
                 f"{path} is not a journal of pta (truncated?); restore a backup, or choose another data folder"
             )
-        if (found := value(connection, "PRAGMA user_version")) not in formats:
+        if (found := value(connection, "PRAGMA user_version")) not in _FORMATS:
             raise UnreadableFile(f"{path} has format {found}, and this pta reads format {FORMAT}; install a newer pta")
     except BaseException:
         connection.close()
@@ -306,7 +299,7 @@ def read_batches(connection: Connection, where: str, *parameters: object) -> Ite
 
 
 def read_streams(connection: Connection) -> list[StreamRow]:
-    """All streams, also those that are deleted; a journal without a chain has no links."""
+    """All streams, also those that are deleted."""
     return [StreamRow(*row[:-1]) for row in connection.execute("SELECT * FROM streams").fetchall()]
 
 

@@ -23,7 +23,6 @@ from pta.serve.journal.data_folder import (
     keep_private,
     make_private_folder,
     require_named,
-    require_whole,
 )
 from pta.serve.journal.journal import Journal
 from pta.serve.journal.rows import ANSWER, Answers, BatchSpan, GroupRows, OperationRow
@@ -125,7 +124,7 @@ class Snapshots:
             one.path.unlink(missing_ok=True)
 
     def _read(self, path: Path) -> StreamState:
-        require_whole(path)
+        require_named(path)
         adapter = load_adapter(path, self._served.classifier, model=self._served.encoder)
         about = read_stream(path)
         if about["made_by"] != made_by():

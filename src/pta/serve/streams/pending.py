@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.serve.journal.rows import ANSWER, Answers, Found, StoredAnswers
-from pta.serve.requests import STORED_OUTPUTS, Refused, Request, Result, id_hash
+from pta.serve.requests import USUAL_OUTPUTS, Refused, Request, Result, id_hash
 from pta.serve.streams.answering import Answered, Scored
 from pta.serve.streams.live_stream import LiveStream
 
@@ -87,7 +87,7 @@ class PendingRequests:
         job.future.set_result(outcome)
         if not job.same:
             return
-        stored = {name: column for name, column in outcome.outputs.items() if name in STORED_OUTPUTS}
+        stored = {name: column for name, column in outcome.outputs.items() if name in USUAL_OUTPUTS}
         again = replace(outcome, repeated=outcome.learned, outputs=stored)
         for future in job.same:
             future.set_result(again)
@@ -135,11 +135,11 @@ class Replies:
     def _outputs(self, answers: Answers, sequences: NDArray[np.int64], is_zero_shot: bool) -> dict[str, NDArray[Any]]:
         labels = {name: self._names[answers[name]] for name in ("label", "zero_shot_label")}
         numbers = {name: answers[name] for name in ("probability", "zero_shot_probability", "entropy")}
-        adapted = {"adapted_label": labels["label"], "adapted_probability": numbers["probability"]}
+        labels["adapted_label"] = labels["label"]
         if is_zero_shot:
             labels["label"] = labels["zero_shot_label"]
             numbers |= {name: answers[f"zero_shot_{name}"] for name in ("probability", "entropy")}
-        return {**labels, **numbers, **adapted, "sequence": sequences}
+        return {**labels, **numbers, "sequence": sequences}
 
 
 _NONE: Answers = np.empty(0, ANSWER)

@@ -175,17 +175,16 @@ def _require_same_classifier(served: ServedModel, path: Path) -> None:
         try:
             imported_adapter(path, served)
             saved = load_tensors(path, "state", only=[ANCHORS])[0][ANCHORS]
-            if saved.dtype != torch.float16:  # as older versions wrote them; in full they are written below
-                anchors = served.classifier.anchors.cpu().double()
-                precision = torch.float32 if served.encoder is None else served.encoder.dtype
-                rounding = max(_ROUNDING, 8 * torch.finfo(precision).eps)
-                if (distance := float((anchors - saved.double()).norm(dim=1).max())) > rounding:
-                    raise StateMismatch(
-                        f"its anchors differ by up to {distance:.1e} of their length, and rounding by at most "
-                        f"{rounding:.1e}; use the same model, templates and features, or another data folder"
-                    )
-                return
+            anchors = served.classifier.anchors.cpu().double()
+            precision = torch.float32 if served.encoder is None else served.encoder.dtype
+            rounding = max(_ROUNDING, 8 * torch.finfo(precision).eps)
+            if (distance := float((anchors - saved.double()).norm(dim=1).max())) > rounding:
+                raise StateMismatch(
+                    f"its anchors differ by up to {distance:.1e} of their length, and rounding by at most "
+                    f"{rounding:.1e}; use the same model, templates and features, or another data folder"
+                )
         except UserMistake as error:
             raise type(error)(f"the data folder {path.parent} belongs to another service: {error}") from None
-    served.fresh().save(path)
-    keep_private(path)
+    else:
+        served.fresh().save(path)
+        keep_private(path)

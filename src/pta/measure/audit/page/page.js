@@ -7,7 +7,7 @@ let state = null, busy = true;
 function setBusy(now) {
   busy = now;
   for (const button of document.querySelectorAll("[data-said]"))
-    button.disabled = now || (button.dataset.said === "back" && state.counts.labels === 0);
+    button.disabled = now || (button.dataset.said === "back" && state.labels === 0);
 }
 
 function shown(text, tag) {
@@ -43,9 +43,7 @@ async function show(next) {
     return;
   }
   setBusy(true);
-  const {labels, most, one, both, neither, cannot_tell: unknown} = state.counts;
-  const kinds = `one is right ${one}, both ${both}, neither ${neither}, cannot tell ${unknown}`;
-  element("progress").textContent = `${labels} labelled, at most ${most}: ${kinds}`;
+  element("progress").textContent = `${state.labels} labelled, at most ${state.most}`;
   [element("first").textContent, element("second").textContent] = state.answers;
   await showPicture(state.number);
   setBusy(false);
@@ -63,7 +61,7 @@ async function ask(route, options) {
 }
 
 function say(said, label = "") {
-  if (busy || state.verdict || (said === "back" && state.counts.labels === 0)) return;
+  if (busy || state.verdict || (said === "back" && state.labels === 0)) return;
   setBusy(true);
   ask("answer", {method: "POST", body: JSON.stringify({number: state.number, said, label})});
 }
