@@ -141,4 +141,4 @@ def test_the_client_and_the_command_write_them(server, pta, tmp_path):
     assert population.answered == 8
     (tmp_path / "ids.csv").write_text("name\nx\n")
     refused = pta(*call, "--ids", tmp_path / "ids.csv")
-    assert (refused.returncode, "it has no column id" in refused.stderr) == (2, True)
+    assert (refused.returncode, "the first line must name id" in refused.stderr) == (2, True)

@@ -47,7 +47,7 @@ def reader(tmp_path_factory):
         write_photos(folder / name, 30 if name in ("PHOTOS", "photos", "labelled") else 6)
     write_classes(folder / "classes.txt")
     first = sorted((folder / "PHOTOS").rglob("*.*"))[0].relative_to(folder)
-    (folder / "labels.csv").write_text(f"path,label\n{first},{FASHION.class_names[0]}\n")
+    (folder / "known.csv").write_text(f"path,label\n{first},{FASHION.class_names[0]}\n")
     rng = np.random.default_rng(1)
     for name in ("caltech101_test_sub.npz", "stanford_cars_val.npz", "FILE.npz"):
         anchors, labels = rng.standard_normal((4, 16)), rng.integers(4, size=300)
