@@ -83,6 +83,17 @@ def batch_equals_loop(stream: ToyStream) -> None:
         _require_close(batched.predict(probe), single.predict(probe), "a batch leaves another state")
 
 
+@_check(0, 1)
+def labelled_batches_equal_a_loop(stream: ToyStream) -> None:
+    """So does a stream with labels; a method that does not learn them refuses them."""
+    labels, adapter, single = [row % 4 - 1 for row in range(SAMPLES)], stream.adapter(), stream.adapter()
+    if not adapter.takes_labels:
+        _require_refused("a label", partial(adapter.step, stream.samples, labels))
+        return
+    expected = [single.step(stream.samples[at : at + 1], labels[at : at + 1]) for at in range(SAMPLES)]
+    _require_close(adapter.step(stream.samples, labels), torch.cat(expected), "labelled batches give other logits")
+
+
 @_check(1)
 def predict_is_pure(stream: ToyStream) -> None:
     """`predict` learns nothing and gives the same answer twice."""

@@ -203,8 +203,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         super().end_headers()
 
-    def version_string(self) -> str:
-        return "pta"
+    server_version, sys_version = "pta", ""
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: a path has the token in it."""
