@@ -210,7 +210,7 @@ def test_what_the_person_cannot_tell_counts_nothing_and_is_tried_both_ways():
     assert clear.stands
     doubtful = with_answers(audit_of(60, most=20), *["cannot tell"] * 14, *["both"] * 6).verdict(1)
     assert (doubtful.side, doubtful.if_wrong, doubtful.if_right) == ("undecided", "hurts", "helps")
-    assert "the verdict would be hurts or helps" in " ".join(doubtful.sentences())
+    assert "the verdict would be “hurts” or “helps”" in " ".join(doubtful.sentences())
 
 
 def test_answers_one_by_one_give_the_sequence_of_all():
@@ -430,3 +430,37 @@ def test_a_link_is_not_followed_at_a_name_that_pta_derives(pta, rows, tmp_path):
         (tmp_path / name).symlink_to(tmp_path / "truth.csv")
         one_line(pta("audit", "rows.jsonl", "--terminal", stdin=b"1\n"), f"{name} is a link, which is not followed")
         (tmp_path / name).unlink()
+
+
+def test_a_label_file_that_was_edited_is_refused_and_kept(pta, rows, tmp_path):
+    assert pta("audit", "rows.jsonl", "--terminal", stdin=b"1\n" * 6).returncode == 0
+    file = tmp_path / "rows.jsonl.labels.csv"
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:1] + lines[3:]))
+    before = file.read_bytes()
+    one_line(pta("audit", "rows.jsonl", "--terminal", stdin=b"z\n"), "line 2 is not as it was written")
+    assert file.read_bytes() == before
+
+
+def test_no_output_is_written_over_another_file_of_the_audit(pta, rows, tmp_path):
+    before = rows.read_bytes()
+    for name in ("rows.jsonl.labels.csv", "rows.jsonl.audits.json", "rows.jsonl"):
+        done = pta("audit", "rows.jsonl", "--terminal", "--json", name, "--replace", stdin=b"1\n")
+        one_line(done, "--json go to files of their own")
+    assert rows.read_bytes() == before
+    assert not (tmp_path / "rows.jsonl.labels.csv").exists()
+
+
+def test_names_with_signs_that_are_not_printed_come_back_from_the_label_file(pta, tmp_path):
+    lines = [{"path": f"a\u200c{n}.png", "label": "\u0645\u200c", "zero_shot_label": "b"} for n in range(9)]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in lines))
+    first = pta("audit", "rows.jsonl", "--terminal", "--json", "-", stdin=b"1\n1\n2\n")
+    again = pta("audit", "rows.jsonl", "--terminal", "--json", "-", stdin=b"s\n")
+    assert json.loads(first.stdout) == json.loads(again.stdout)
+    replayed = pta("audit", "rows.jsonl", "--simulate", "rows.jsonl.labels.csv", "--json", "-")
+    assert json.loads(replayed.stdout)["answers"] == json.loads(first.stdout)["answers"]
+
+
+def test_a_place_that_is_no_number_is_refused(pta, tmp_path):
+    (tmp_path / "rows.csv").write_text("id,place,label,zero_shot_label\nx,abc,cat,dog\n")
+    one_line(pta("audit", "rows.csv", "--terminal"), "line 2: place must be a whole number")

@@ -18,11 +18,11 @@ from processes import PATIENCE, wait_for
 
 from pta.measure.audit import page_server
 from pta.measure.audit.audit import Audit
+from pta.measure.audit.label_file import Session
 from pta.measure.audit.page_server import PageServer
 from pta.measure.audit.pictures import find_pictures
 from pta.measure.audit.population import Draws
 from pta.measure.audit.row_reading import read_population
-from pta.measure.audit.session import Session
 
 KEYS = {"first": "1", "second": "2"}
 TELLING = re.compile(r"adapt|zero|points|helps|hurts|interval|photos/|\d\.jpg", re.IGNORECASE)
@@ -34,7 +34,7 @@ def serving(folder, *, draws=None, **more):
     draws = draws or Draws(read_population(folder / "rows.jsonl"), 1)
     session = Session(Audit(draws, draws.population.class_names, **more), folder / "labels.csv", folder / "audits.json")
     samples = find_pictures([str(folder / row.key) for row in draws.rows], None)
-    with PageServer(session, samples, audits=1) as server:
+    with PageServer(session, samples, audits=lambda: 1) as server:
         yield server
 
 

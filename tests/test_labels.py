@@ -14,7 +14,6 @@ from pta.cluster import cut, run_blocks
 from pta.core.labels import NONE, UNKNOWN
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.methods import adapter_class, list_adapters
-from pta.methods.labels import step_with_labels
 from pta.reference.pta import pta_loop
 from pta.reference.tda import tda_loop
 from pta.reference.wpta import wpta_loop
@@ -154,7 +153,7 @@ def test_a_sample_of_none_of_the_classes_is_answered_and_not_learned(method):
     labels[[0, 40, 41, COUNT - 1]] = NONE
     learned = labels != NONE
     told, without = (adapter_for(method, stream, {}) for _ in range(2))
-    answers = step_with_labels(told, pta.Samples.of(stream.features), labels)
+    answers = told.step_or_answer(pta.Samples.of(stream.features), labels)
     rest = without.step(stream.features[learned], labels[learned])
     torch.testing.assert_close(answers[learned], rest, rtol=0, atol=1e-9)
     assert told.position == without.position == learned.sum()
@@ -189,6 +188,7 @@ def test_a_method_without_labels_says_which_have_them():
         (3, r"there must be one label per sample, 2, got shape \(\)"),
         ([[0], [1]], "label 0 must be a class number"),
         ("ab", "labels cannot be read as numbers"),
+        (np.ma.array([5, 5], mask=[1, 1]), "labels are a masked array"),
     ],
     ids=str,
 )
@@ -226,7 +226,7 @@ def test_a_labelled_stream_in_blocks_is_the_stream(method, parameters, size):
     adapter, without = (adapter_for(method, stream, parameters) for _ in range(2))
     told = {number: int(labels[number]) for number in range(COUNT) if labels[number] != UNKNOWN}
     kept = [number for number in range(COUNT) if number != 120]  # which could not be read, and has no label
-    logits = step_with_labels(without, pta.Samples.of(stream.features[kept]), labels[kept])
+    logits = without.step_or_answer(pta.Samples.of(stream.features[kept]), labels[kept])
     run = run_blocks(adapter, cut(kept, stream.features[kept], size, failed=[120], labels=told))
     assert torch.cat([answers.numbers for answers in run.answers]).tolist() == kept
     assert torch.equal(torch.cat([answers.labels for answers in run.answers]), logits.argmax(dim=1))
@@ -248,3 +248,12 @@ def test_a_labelled_stream_on_a_gpu_is_that_on_the_host(method):
         [device.step(stream.features[at : at + 64], labels[at : at + 64]) for at in range(0, COUNT, 64)]
     )
     torch.testing.assert_close(answers.cpu(), host.step(stream.features, labels), rtol=0, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("labels", "refusal"),
+    [({0: 1.7}, "whole numbers"), ({0: True}, "whole numbers"), ({500: 1}, "sample 500 has a label, but no features")],
+)
+def test_labels_of_blocks_are_whole_numbers_of_samples(labels, refusal):
+    with pytest.raises(InvalidSamples, match=refusal):
+        cut(range(COUNT), STREAMS["shuffled"].features, labels=labels)

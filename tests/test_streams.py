@@ -18,7 +18,6 @@ from pta.data.orders import (
     absent,
     bursts,
     dirichlet,
-    drifting,
     iid,
     kept,
     poisoned,
@@ -64,7 +63,6 @@ def orders(labels, gamma, seed, batch):
         dirichlet(labels, gamma, seed, batch=batch),
         dirichlet(labels, gamma, seed, slots=batch),
         separate(labels, seed),
-        drifting(labels, seed),
         poisoned(iid(len(labels), seed), labels, probabilities, prefix=batch),
     ]
 
@@ -100,11 +98,6 @@ def test_a_separate_stream_shuffles_classes_and_their_samples():
     assert len({int(labels[separate(labels, seed)[0]]) for seed in range(60)}) > 10
     inside = separate(labels, 1)[:20]
     assert inside.tolist() != sorted(inside.tolist())
-
-
-@given(LABELS, SEEDS)
-def test_a_drifting_stream_goes_through_its_segments_in_order(segments, seed):
-    assert segments[drifting(segments, seed)].tolist() == sorted(segments.tolist())
 
 
 @given(st.integers(1, 40), st.integers(0, 50) | st.none(), SEEDS)
@@ -172,7 +165,6 @@ def test_distinct_classes_in_a_batch_of_textures_are_as_many_as_in_the_released_
         (lambda: dirichlet([0, 1], 0.1, 1, slots=0), "slots must be a whole number from 1"),
         (lambda: separate([], 1), "one whole number per sample"),
         (lambda: separate([0.5], 1), "one whole number per sample"),
-        (lambda: drifting([[1]], 1), "one whole number per sample"),
         (lambda: iid(3, -1), "seed must be a whole number from 0"),
         (lambda: poisoned(np.arange(2), [0, 1], np.ones((3, 2)), prefix=1), "a row for each of the 2 labels"),
         (lambda: poisoned(np.arange(2), [0, 1], np.ones((2, 2)), prefix=-1), "prefix must be"),
@@ -196,7 +188,6 @@ CALLS = [
     (dirichlet, {"labels": [0, 1], "gamma": 0.1, "seed": 1, "batch": 2}),
     (dirichlet, {"labels": [0, 1], "gamma": 0.1, "seed": 1, "slots": 2}),
     (separate, {"labels": [0, 1], "seed": 1}),
-    (drifting, {"segments": [0, 1], "seed": 1}),
     (poisoned, {"order": [0, 1], "labels": [0, 1], "probabilities": np.eye(2), "prefix": 1, "confidence": 0.4}),
     (rare, {"labels": [0, 1], "share": 0.9, "seed": 1, "length": 5}),
     (bursts, {"labels": [0, 1], "seed": 1, "length": 5}),

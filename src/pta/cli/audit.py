@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -16,12 +17,11 @@ from pta.door.plain_files import require_plain_file
 from pta.door.safe_text import printable
 from pta.errors import InvalidParameter, UserMistake
 from pta.measure.audit.audit import SCREEN, Audit
-from pta.measure.audit.label_file import audits_file, count_audits, read_labels, simulated
+from pta.measure.audit.label_file import BACK, STOP, Session, audits_file, count_audits, read_labels, simulated
 from pta.measure.audit.page_server import PageServer
 from pta.measure.audit.pictures import find_pictures
 from pta.measure.audit.population import Draws
 from pta.measure.audit.row_reading import read_population
-from pta.measure.audit.session import BACK, STOP, Session
 
 _KEYS = {**dict(zip("12bn?", SCREEN, strict=True)), "z": BACK, "s": STOP, "q": STOP}
 _LEGEND = "1, 2, b both, n neither (n CLASS or n none), ? cannot tell, z back, s stop"
@@ -71,19 +71,22 @@ def audit(
 ) -> None:
     """Find out whether adaptation helped on recorded answers, by labelling a few of those that it changed."""
     require_place(json, replace=replace)
-    begun, audits = given.audit(), audits_file(given.rows)
+    begun, rows = given.audit(), Path(os.path.realpath(given.rows))
+    audits = audits_file(rows)
     if simulate is not None:
         _report(simulated(simulate, begun), 1, json)
         return
     if labels is None:
-        labels = given.rows.with_name(f"{given.rows.name}.labels.csv")
+        labels = Path(os.path.relpath(rows.parent)) / f"{rows.name}.labels.csv"
         require_plain_file(labels)
-    if labels.suffix != ".csv" or labels == given.rows:
-        raise InvalidParameter(f"--labels {labels}: labels go to a file of their own that ends in .csv")
-    count = count_audits(audits, begun.draws)
+    own = [os.path.realpath(one) for one in (rows, audits, labels)]
+    if labels.suffix != ".csv" or own[2] in own[:2] or (json is not None and os.path.realpath(json) in own):
+        raise InvalidParameter("--labels (which ends in .csv) and --json go to files of their own")
+    count = partial(count_audits, audits, begun.draws)
+    count()  # which refuses what is not a list of audits
     with sole_writer(labels):
-        resumed = dataclasses.replace(begun, given=read_labels(labels, begun.draws))
-        if len(resumed):
+        resumed = dataclasses.replace(begun, given=read_labels(labels, begun.draws, begun.class_names))
+        if len(resumed) and resumed.ending is None:
             say(f"{labels}: {len(resumed):,} labels; the audit goes on after them")
         session = Session(resumed, labels, audits)
         if resumed.ending is None and terminal:
@@ -93,7 +96,7 @@ def audit(
             with PageServer(session, find_pictures(keys, pictures), count) as server:
                 print(f"pta: open {server.link}", file=sys.stderr, flush=True)  # not into the log: it has the token
                 server.is_over.wait()
-        _report(session.audit, count, json, f"Labels: {labels}")
+        _report(session.audit, count(), json, *([f"Labels: {labels}"] if labels.exists() else []))
 
 
 def _report(audit: Audit, audits: int, json: Path | None, *more: str) -> None:

@@ -113,7 +113,7 @@ def evaluate(
         told = _labels(learn_labels, datasets, order)
     if report is not None:
         _require_reportable(datasets, [*choice.names, *([] if state is None else ["that of the state"])])
-    starts = {data.name: _start(state, data, order, choice.names) for data in datasets}
+    starts = {data.name: _start(state, data, order, choice.names, told) for data in datasets}
     seeds, lengths = order.seeds, [order.length_with_all_seeds(data) for data in datasets]
     if predictions is not None:
         require_folder_place(predictions)
@@ -209,13 +209,17 @@ def _with_labels(file: Path, datasets: Sequence[FeatureFile], order: OrderOption
     return dataclasses.replace(datasets[0], labels=np.where(labels == NONE, UNKNOWN, labels))
 
 
-def _start(state: Path | None, data: FeatureFile, order: OrderOptions, names: Sequence[str]) -> Adapter | None:
+def _start(
+    state: Path | None, data: FeatureFile, order: OrderOptions, names: Sequence[str], told: Labels | None
+) -> Adapter | None:
     """The state of a method that begins with it."""
     if state is None:
         return None
     if order.classes_drawn is not None:
         raise InvalidParameter("--state belongs to all classes of the file; leave out --classes-drawn")
     adapter = load_adapter(state, data.classifier)
+    if told is not None:
+        adapter.require_takes_labels()
     if adapter.name in names:
         raise InvalidParameter(f"{state} is a state of {adapter.name}, which begins with it; leave it out of --method")
     return adapter

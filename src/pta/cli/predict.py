@@ -132,6 +132,8 @@ def _predict(
                 for remark in filter(None, [*classifier.adapter.remarks(), decoding.sentence()]):
                     say(remark)
                 say(tally.sentence() + saved + (f"; stopped by {signal.Signals(number).name}" if number else ""))
+                if labels and not tally.taught:
+                    warn(f"warning: {given.rows.learn_labels} has no label for any of these samples")
         if number:
             raise typer.Exit(128 + number)
     if is_refused:

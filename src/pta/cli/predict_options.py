@@ -14,7 +14,7 @@ import typer
 from pta.cli import options
 from pta.cli.messages import say, write_stdout
 from pta.cli.output import STDOUT
-from pta.data.label_file import as_in_rows, labels_by_key
+from pta.data.label_file import as_in_csv, labels_by_key
 from pta.data.sample_set import SampleReference
 from pta.door.claims import sole_writers
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
@@ -248,17 +248,14 @@ class PredictOptions:
         return reading.for_needs(method.needs_with(parameters), Views.crops(self.views))
 
     def labels(self, names: Sequence[str], samples: object = None) -> dict[str, int] | None:
-        """The labels that are learned, by the samples' keys; those of no sample are counted, if all are known."""
+        """The labels that are learned, by the samples' keys; refused if none is of these samples."""
         file = self.rows.learn_labels
         if file is None:
             return None
         labels = labels_by_key(file, names)
-        if isinstance(samples, Sequence):
-            found = sum(as_in_rows(sample.key) in labels for sample in samples)
-            if not found:
-                first = as_in_rows(samples[0].key)
-                raise InvalidParameter(f"{file} has no label for any of these samples, the first of which is {first}")
-            say(f"{found:,} of {len(samples):,} samples have a label in {file}")
+        if isinstance(samples, Sequence) and not any(as_in_csv(sample.key) in labels for sample in samples):
+            first = as_in_csv(samples[0].key)
+            raise InvalidParameter(f"{file} has no label for any of these samples, the first of which is {first}")
         return labels
 
     @contextmanager

@@ -14,8 +14,7 @@ from pta.core.plain import plain_tensor
 from pta.errors import InvalidSamples, shown
 
 UNKNOWN = -1
-NONE = -2
-"""None of the classes: such a sample is answered and not learned. `Adapter.step` does not take it."""
+NONE = -2  # of the classes: such a sample is answered and not learned; `Adapter.step` does not take it
 Labels = NDArray[np.int64]
 
 
@@ -25,6 +24,8 @@ def require_labels(labels: object, count: int, classes: int) -> Labels:
         for row, one in enumerate(labels):
             if isinstance(one, bool) or not isinstance(one, Integral | np.integer):
                 raise InvalidSamples(f"label {row} must be a class number, or -1 if it is unknown, got {shown(one)}")
+    if isinstance(labels, np.ma.MaskedArray):
+        raise InvalidSamples("labels are a masked array, whose masked numbers would count; give -1 where unknown")
     numbers = plain_tensor("labels", labels, InvalidSamples)
     if numbers.dtype.is_floating_point or numbers.dtype == torch.bool:
         raise InvalidSamples(f"labels must be whole numbers, got {numbers.dtype}")

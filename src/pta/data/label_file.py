@@ -5,7 +5,6 @@ The header has `label` and at least one of `path`, `id` and `sequence`; other co
 left out. A text that begins like a formula may have `'` in front of it, as in the files that `pta predict` writes.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -14,7 +13,7 @@ import numpy as np
 
 from pta.core.labels import NONE, UNKNOWN, Labels
 from pta.door.csv_rows import read_csv
-from pta.door.safe_text import to_json
+from pta.door.safe_text import printable
 from pta.errors import InvalidParameter, UnreadableFile, nearest, shown
 
 NONE_OF_THEM = "none"
@@ -40,7 +39,9 @@ class LabelRow:
 
 def read_label_file(file: Path, *, with_empty: bool = False) -> list[LabelRow]:
     """The rows that have a label, or all that name a sample."""
-    given = read_csv(file, "CSV of labels", "label", "|".join(_PLACES))
+    given = list(read_csv(file, "label", "label", "|".join(_PLACES)))
+    if given and "zero_shot_label" in given[0][1]:
+        raise UnreadableFile(f"{file} has answers of pta, not a person's labels; pta audit and pta eval need those")
     rows = [_row(row, file, line) for line, row in given if row["label"] or with_empty]
     if not rows:
         raise UnreadableFile(f"{file} has no label")
@@ -59,9 +60,9 @@ def _row(given: Mapping[str, str], file: Path, line: int) -> LabelRow:
     return LabelRow(line, given["label"], given.get("path") or None, given.get("id") or None, **numbers)
 
 
-def as_in_rows(key: str) -> str:
-    """The key of a sample as rows of answers show it; a name that is not UTF-8 has escapes there."""
-    return str(json.loads(to_json(key)))
+def as_in_csv(text: str) -> str:
+    """The key of a sample, or the name of a class, as it is read from a CSV file."""
+    return printable(text).strip()
 
 
 def label_texts(labels: Labels, class_names: Sequence[str]) -> list[str]:
@@ -72,21 +73,18 @@ def label_texts(labels: Labels, class_names: Sequence[str]) -> list[str]:
 
 def labels_by_key(file: Path, class_names: Sequence[str]) -> dict[str, int]:
     """The class numbers of samples, by path or id; NONE for none of the classes."""
-    numbers = {name: number for number, name in enumerate(class_names)}
-    if NONE_OF_THEM in numbers:
-        raise InvalidParameter(
-            f"a class is called {NONE_OF_THEM}, which in {file} means none of the classes; rename it"
-        )
-    numbers[NONE_OF_THEM] = NONE
+    numbers = {NONE_OF_THEM: NONE} | {as_in_csv(name): number for number, name in enumerate(class_names)}
     labels: dict[str, int] = {}
     for row in read_label_file(file):
+        if row.label == NONE_OF_THEM in class_names:
+            raise InvalidParameter(f"a class is called {row.label}, which here means none of them: {file}")
         if row.label not in numbers:
             raise UnreadableFile(
                 f"{file}: line {row.line} has the label {shown(row.label)}; {nearest(row.label, numbers)}"
             )
         if row.key is None:
             raise UnreadableFile(f"{file}: line {row.line} names its sample by sequence number alone; a path is needed")
-        if labels.setdefault(row.key, numbers[row.label]) != numbers[row.label]:
+        if labels.setdefault(as_in_csv(row.key), numbers[row.label]) != numbers[row.label]:
             raise UnreadableFile(f"{file}: line {row.line} gives {row.key} a second label; keep one of them")
     return labels
 
@@ -96,7 +94,7 @@ def labels_of_paths(file: Path, class_names: Sequence[str], paths: Sequence[str]
 
     A label that fits no sample is left out; one that fits several is refused, and so is a file that fits none.
     """
-    numbers: dict[str, list[int]] = {}
+    paths, numbers = [as_in_csv(path) for path in paths], dict[str, list[int]]()
     for number, path in enumerate(paths):
         numbers.setdefault(PurePosixPath(path).name, []).append(number)
     labels = np.full(len(paths), UNKNOWN)
@@ -105,6 +103,8 @@ def labels_of_paths(file: Path, class_names: Sequence[str], paths: Sequence[str]
         found = [number for number in alike if paths[number] == key] or alike
         if len(found) > 1:
             raise UnreadableFile(f"{file}: {key} fits {paths[found[0]]} and {paths[found[1]]}; give more of its path")
+        if found and labels[found[0]] not in (UNKNOWN, label):
+            raise UnreadableFile(f"{file} gives {paths[found[0]]} two labels, the second as {key}; keep one of them")
         labels[found] = label
     if not (labels != UNKNOWN).any():
         raise UnreadableFile(f"{file} has no label for any of these samples, the first of which is {paths[0]}")

@@ -79,12 +79,6 @@ def separate(labels: ArrayLike, seed: int) -> Order:
     return np.concatenate([rng.permutation(members[row]) for row in rng.permutation(len(members))])
 
 
-def drifting(segments: ArrayLike, seed: int) -> Order:
-    """One condition after the other, by ascending segment number, each in random order."""
-    rng = _rng(seed)
-    return np.concatenate([rng.permutation(own) for own in _by_class(segments)])
-
-
 def poisoned(
     order: Order, labels: ArrayLike, probabilities: ArrayLike, *, prefix: int | None, confidence: float = 0.8
 ) -> Order:

@@ -27,6 +27,8 @@ def csv_rows(lines: Iterable[str], name: str, *needed: str) -> Iterator[tuple[in
         if not all(set(one.split("|")) & set(header) for one in needed):
             wanted = " and ".join(needed).replace("|", " or ")
             raise UnreadableFile(f"{name}: the first line must name {wanted}, found {','.join(header)[:60]!r}")
+        if twice := [one for one in header if one and header.count(one) > 1]:
+            raise UnreadableFile(f"{name}: the first line names {twice[0]} twice")
         for cells in reader:
             if any(given := [from_csv_cell(cell.strip()) for cell in cells]):
                 yield reader.line_num, dict.fromkeys(header, "") | dict(zip(header, given, strict=False))

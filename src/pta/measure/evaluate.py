@@ -110,8 +110,8 @@ def evaluate(
                 preview=order[iid(len(order), seed + _NEW_SHUFFLE)] if adapter.wants_preview else None,
                 on_batch=on_batch and (lambda done, m=method, s=seed: on_batch(m, s, len(done))),
             )
-            if told is not None:
-                about["labels_learned"] = int((told[order] != UNKNOWN).sum())
+            if told is not None and adapter.takes_labels:
+                about["labels_learned"] = int((told[order] >= 0).sum())
             yield Evaluation(part, seed, about, _counted(run, told))
 
 

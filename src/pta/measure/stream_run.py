@@ -15,7 +15,6 @@ from pta.core.labels import Labels
 from pta.core.samples import Samples
 from pta.measure.metrics import accuracy
 from pta.methods.adapter import Adapter
-from pta.methods.labels import step_with_labels
 
 _BY_POSITION = ("order", "predictions", "confidences", "raw_confidences")
 _ROWS_AT_ONCE = 1024  # of float64 probabilities
@@ -111,7 +110,7 @@ def run_stream(
         part = samples[rows]
         begun = time.perf_counter()
         if told is not None:
-            logits = step_with_labels(adapter, part, told[rows])
+            logits = adapter.step_or_answer(part, told[rows])
         else:
             logits = adapter.step(part) if learn else adapter.predict(part)
         logits = adapter.predict(part) if lookahead else logits

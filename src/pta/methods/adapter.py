@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.labels import UNKNOWN, Labels, require_labels
+from pta.core.labels import NONE, UNKNOWN, Labels, require_labels
 from pta.core.parameters import declared_in, document
 from pta.core.plain import plain_tensor
 from pta.core.samples import Samples
@@ -97,6 +97,12 @@ class Adapter(Declaration, ABC):
             if saved is not None:
                 self._put(saved.tensors)
             raise
+
+    def step_or_answer(self, samples: Samples, labels: Labels) -> Tensor:
+        """Step on checked samples; those labelled NONE are answered at their turn and not learned."""
+        stretches = np.split(np.arange(len(labels)), np.flatnonzero(np.diff(labels == NONE)) + 1)
+        parts = [(samples[slice(rows[0], rows[-1] + 1)], labels[rows]) for rows in stretches]
+        return _joined([self.predict(one) if told[0] == NONE else self.step(one, told) for one, told in parts])
 
     @torch.no_grad()
     def step_unchecked(self, features: Tensor) -> Tensor:

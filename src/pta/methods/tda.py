@@ -15,7 +15,7 @@ For each sample with feature f:
            − α₋ Σ e^(−β₋(1−⟨f,k⟩))·m(q) over all (k, q) of the negative one, m(q)_c = 1 where 0.03 < q_c < 1, else 0.
 
 A labelled sample is scored in the same way. Then, in the place of steps 2 and 3, it enters the positive cache of its
-label with e = 0, as one whose p is certain.
+label with e = 0, as one whose p is certain; of such ones the older stay.
 
 A sample is scored with itself in the cache, so a confident one gives the full α₊ to ŷ.
 The released program measures e in nats and divides by the logarithm of C to base 2, so that e/log₂C is at most 0.69.

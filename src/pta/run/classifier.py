@@ -29,7 +29,6 @@ from pta.door.files import as_path
 from pta.engines.zero_shot import entropy_of
 from pta.errors import InvalidParameter, nearest, shown
 from pta.methods import DEFAULT_METHOD, Adapter, create_adapter, load_adapter
-from pta.methods.labels import step_with_labels
 from pta.models import Encoder, load_encoder
 from pta.run.encoding import encode_prepared, samples_of
 from pta.run.gpu.encoder_program import Download, EncoderProgram
@@ -311,7 +310,7 @@ class Classifier:
         classifier = self.adapter.classifier
         zero_shot = classifier.logits(known.features.to(classifier.anchors))
         if labels is not None:
-            logits = step_with_labels(self.adapter, known, labels)
+            logits = self.adapter.step_or_answer(known, labels)
         else:
             logits = (self.adapter.step if learn else self.adapter.predict)(known)
         probabilities = self.adapter.probabilities_unchecked(logits, raw=self.raw_probability)

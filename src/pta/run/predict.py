@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from pta.core.labels import UNKNOWN, Labels
-from pta.data.label_file import as_in_rows
+from pta.data.label_file import as_in_csv
 from pta.data.sample_set import SampleReference
 from pta.errors import PtaError
 from pta.run.classifier import AnswerBatch, Classifier
@@ -43,6 +43,7 @@ class Tally:
     samples: int = 0
     changed: int = 0  # among the answers that have arrived
     rejected: int | None = None  # among them; None without `reject_below`
+    taught: int | None = None  # among them, with a label; None where labels are not learned
     skipped: int = 0
     began: float = field(default_factory=time.perf_counter)
     _coming: deque[AnswerBatch] = field(default_factory=deque)
@@ -61,10 +62,13 @@ class Tally:
             self.changed += held.changed
             if "rejected" in held.more:
                 self.rejected = (self.rejected or 0) + sum(held.more["rejected"])
+            if "learned_label" in held.more:
+                self.taught = (self.taught or 0) + sum(map(bool, held.more["learned_label"]))
         speed = self.samples / max(time.perf_counter() - self.began, 1e-9)
         share = 100 * self.changed / max(self.samples, 1)
         skipped = f", {self.skipped:,} skipped" if self.skipped else ""
         rejected = "" if self.rejected is None else f"; {self.rejected:,} rejected"
+        rejected += "" if self.taught is None else f"; {self.taught:,} with a given label"
         changed = f"{'would change' if self.shadow else 'changed'} {self.changed:,} labels ({share:.1f} %)"
         return f"{self.what}: {self.samples:,}{skipped}, {speed:,.1f} per second; {self.method} {changed}{rejected}"
 
@@ -114,7 +118,7 @@ def predict_stream(
 
 def labels_of(labels: Mapping[str, int], keys: Iterable[str]) -> Labels:
     """The labels of samples by their keys, UNKNOWN for those that have none."""
-    return np.array([labels.get(as_in_rows(key), UNKNOWN) for key in keys], np.int64)
+    return np.array([labels.get(as_in_csv(key), UNKNOWN) for key in keys], np.int64)
 
 
 def _watched(

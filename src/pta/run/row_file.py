@@ -16,7 +16,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-from pta.data.label_file import as_in_rows
 from pta.door.safe_text import csv_cell, to_json
 from pta.errors import explaining, family, reason
 from pta.run.classifier import AnswerBatch
@@ -46,7 +45,7 @@ def path_as_written(key: str, suffix: str) -> str:
     >>> path_as_written("-1.jpg", ".csv"), path_as_written("-1.jpg", ".jsonl")
     ("'-1.jpg", '-1.jpg')
     """
-    return str(csv_cell(key)) if suffix == ".csv" else as_in_rows(key)
+    return str(csv_cell(key) if suffix == ".csv" else json.loads(to_json(key)))
 
 
 class JsonLines:

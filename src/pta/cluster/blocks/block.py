@@ -68,6 +68,11 @@ def cut(
     size = require_count("the size of a block", size, 1, _LARGEST_NUMBER)
     total = len(_whole_numbers(numbers)) + len(_whole_numbers(failed))
     given, rows = _in_order(0, total, numbers, features, failed)
+    if labels:
+        labelled, classes = (_whole_numbers([*one]).tolist() for one in (labels, labels.values()))
+        if unknown := {*labelled} - {*given.tolist()}:
+            raise InvalidSamples(f"sample {min(unknown)} has a label, but no features")
+        labels = dict(zip(labelled, classes, strict=True))
     blocks = []
     for start in range(0, total, size):
         count = min(size, total - start)

@@ -12,7 +12,6 @@ from pta.cluster.blocks.summary import BlockSummary, State
 from pta.core.samples import Samples
 from pta.errors import StateMismatch
 from pta.methods.adapter import Adapter
-from pta.methods.labels import step_with_labels
 from pta.methods.pta import PTA
 from pta.methods.state import Snapshot
 
@@ -59,7 +58,7 @@ def replay_block(
         z = adapter.classifier.logits(samples.features)
         zero_shot = _best(z)
         if block.labels is not None:
-            logits = step_with_labels(there, samples, block.labels[first:last])
+            logits = there.step_or_answer(samples, block.labels[first:last])
         elif isinstance(there, PTA) and summary.touches is not None:
             logits = there.step_with_touches(samples, z, summary.touches.between(first, last))
         else:

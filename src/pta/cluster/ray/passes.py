@@ -20,7 +20,7 @@ from pta.cluster.ray.extraction import FeatureBlock, block_name, read_block
 from pta.cluster.ray.label_block import Labelled, labelled, write_labels
 from pta.cluster.ray.storage import Folder
 from pta.core.labels import NONE, UNKNOWN
-from pta.data.label_file import as_in_rows, label_texts
+from pta.data.label_file import as_in_csv, label_texts
 from pta.door.files import pack_tensors, unpack_tensors
 from pta.methods.adapter import Adapter
 
@@ -60,7 +60,7 @@ class StoredBlocks:
     def _labels(self, read: FeatureBlock) -> dict[int, int]:
         """By the numbers of samples that have features."""
         known, failed = self.labels or {}, {number for number, _, _ in read.failed}
-        found = ((number, known.get(as_in_rows(key))) for number, key in read.keys.items() if number not in failed)
+        found = ((number, known.get(as_in_csv(key))) for number, key in read.keys.items() if number not in failed)
         return {number: label for number, label in found if label is not None}
 
     def has(self, part: str, k: int) -> bool:

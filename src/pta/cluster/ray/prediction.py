@@ -27,7 +27,6 @@ from pta.door.files import unpack_tensors
 from pta.errors import StateMismatch, UnreadableFile, naming
 from pta.methods import create_adapter, needs_model
 from pta.methods.adapter import Adapter
-from pta.methods.labels import step_with_labels
 from pta.models import Encoder
 from pta.run.classifier import answers_from
 from pta.run.encoding import encode_files, samples_of
@@ -223,7 +222,7 @@ def _answer(
         if job.labels is None:
             logits = adapter.step(known)
         else:
-            logits = step_with_labels(adapter, known, labels_of(job.labels, [one.key for _, one in part.samples]))
+            logits = adapter.step_or_answer(known, labels_of(job.labels, [one.key for _, one in part.samples]))
         answers = answers_from(logits, adapter.probabilities_unchecked(logits), zero_shot, job.classifier.class_names)
         held = answers.columns
         columns = (held.labels[0], held.probabilities[0], held.zero_shot_labels)

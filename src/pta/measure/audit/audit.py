@@ -141,12 +141,13 @@ class Verdict:
         population = self.audit.draws.population
         low, high = (with_minus(signed(end, 2)) for end in self.interval)
         interval = f"gain over zero-shot between {low} and {high} points (95 %, at all times)"
-        said = [f"{'Undecided' if self.side == 'undecided' else f'Adaptation {self.side}'}: {interval}."]
+        decided = "No difference" if self.interval == (0, 0) else "Undecided"
+        said = [f"{decided if self.side == 'undecided' else f'Adaptation {self.side}'}: {interval}."]
         counts = ", ".join(f"{answer} {count:,}" for answer, count in self.counts.items())
         changed = f"{len(population.changed):,} changed of {population.answered:,} answers{population.left_out}"
         said += [f"{len(self.audit):,} labels of {changed}: {counts}. {_ENDINGS[self.ending]}"]
         if unknown := self.counts["cannot tell"]:
-            would = "would stand" if self.stands else f"would be {self.if_wrong} or {self.if_right}"
+            would = "would stand" if self.stands else f"would be “{self.if_wrong}” or “{self.if_right}”"
             said += [f"“Cannot tell” ({unknown:,}) counts 0; were all of them −1 or +1, the verdict {would}."]
         said += ["This is about the recorded answers of these rows. That the next ones are alike is your assumption."]
         if self.audits > 1:

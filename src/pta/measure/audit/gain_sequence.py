@@ -65,8 +65,10 @@ class GainSequence:
             return bool(log_capital(values, one, self.changed, sign)[-1] >= LARGEST)
 
         low, high = max(self.low, total - left), min(self.high, total + left)
-        low += bisect_left(range(low, high + 1), True, key=lambda one: not is_out(one, 1))
-        high = low - 1 + bisect_left(range(low, high + 1), True, key=lambda one: is_out(one, -1))
+        if is_out(low, 1):  # which is seldom so after the first draws
+            low += bisect_left(range(low, high + 1), True, key=lambda one: not is_out(one, 1))
+        if low <= high and is_out(high, -1):
+            high = low - 1 + bisect_left(range(low, high + 1), True, key=lambda one: is_out(one, -1))
         return GainSequence(self.changed, draws, low, high)
 
     @property

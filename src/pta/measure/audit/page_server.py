@@ -21,8 +21,8 @@ from typing import Any
 from pta.data.sample_set import SampleReference
 from pta.door.safe_text import printable
 from pta.errors import PtaError, UserMistake
+from pta.measure.audit.label_file import Session
 from pta.measure.audit.pictures import shown_picture
-from pta.measure.audit.session import Session
 
 _ADDRESS = "127.0.0.1"
 _LARGEST_BODY = 4096  # bytes
@@ -51,7 +51,7 @@ class PageServer(ThreadingHTTPServer):
     daemon_threads = False
     request_queue_size = 64
 
-    def __init__(self, session: Session, samples: Sequence[SampleReference], audits: int) -> None:
+    def __init__(self, session: Session, samples: Sequence[SampleReference], audits: Callable[[], int]) -> None:
         super().__init__((_ADDRESS, 0), _Handler)
         self.session, self.samples, self._audits = session, samples, audits
         self.host = f"{_ADDRESS}:{self.server_port}"
@@ -66,7 +66,7 @@ class PageServer(ThreadingHTTPServer):
         """What the page shows: counts and the present draw, or the verdict; never which answer is whose."""
         audit = self.session.audit
         if audit.ending is not None:
-            return {"verdict": list(map(printable, audit.verdict(self._audits).sentences()))}
+            return {"verdict": list(map(printable, audit.verdict(self._audits()).sentences()))}
         return {
             "number": len(audit) + 1,
             "answers": list(map(printable, audit.draws.answers(len(audit)))),

@@ -80,8 +80,10 @@ def _naming(place: str, row: Row) -> tuple[tuple[str, str], ...]:
 
 def _text(place: str, row: Row, column: str) -> str:
     value = row.get(column)
-    if column in ("place", "sequence") and isinstance(value, int):
-        return str(value)
+    if column in ("place", "sequence"):
+        value = str(value or 0) if isinstance(value, int | None) else value
+        if not (isinstance(value, str) and value.isascii() and (value or "0").isdecimal() and len(value) < 19):
+            raise UnreadableFile(f"{place}: {column} must be a whole number")
     if value is not None and not isinstance(value, str):
         raise UnreadableFile(f"{place}: {column} must be a text")
     return value or ""
