@@ -141,6 +141,41 @@ def test_an_improbable_answer_is_rejected_and_learned_from_all_the_same():
     assert_state(strict.adapter, plain.adapter.snapshot().tensors)
 
 
+@pytest.mark.parametrize("method", ["wpta", "dota"])
+def test_samples_below_the_threshold_are_held_in_a_batch_as_one_by_one(method):
+    at_once, looped, plain = (make(method=method, reject_holds=hold) for hold in (0.6, 0.6, None))
+    samples = torch.cat(
+        [at_once.encoder.encode(at_once.encoder.preprocess(Image.fromarray(one))) for one in FASHION.images[:40]]
+    )
+    found = at_once.answer(samples)
+    expected = [answer for row in samples for answer in looped.answer(row[None])]
+    assert [answer.held for answer in found] == [answer.zero_shot_probability < 0.6 for answer in found]
+    assert {answer.held for answer in found} == {True, False}
+    assert [(answer.label, answer.held) for answer in found] == [(answer.label, answer.held) for answer in expected]
+    require_close(at_once, looped)
+    plain.answer(samples[[not answer.held for answer in found]])
+    require_close(at_once, plain)
+
+
+def require_close(one, other):
+    for name, tensor in one.adapter.state().items():
+        torch.testing.assert_close(tensor, other.adapter.state()[name], msg=name)
+
+
+def test_a_sample_with_a_label_is_learned_whatever_zero_shot_says():
+    holding, plain = make(reject_holds=1.0), make()
+    pictures = list(FASHION.images[:4])
+    answers = holding(pictures, labels=["bag", None, None, "coat"])
+    assert [answer.held for answer in answers] == [False, True, True, False]
+    plain([pictures[0], pictures[3]], labels=["bag", "coat"])
+    require_close(holding, plain)
+
+
+def test_nothing_is_held_where_nothing_is_learned():
+    holding = make(reject_holds=1.0)
+    assert not holding(FASHION.images[0], learn=False).held
+
+
 def test_classes_are_known_and_forgotten_by_name(classifier):
     assert classifier.classes == tuple(FASHION.class_names)
     classifier(list(FASHION.images[:40]))
@@ -167,6 +202,7 @@ def test_classes_are_known_and_forgotten_by_name(classifier):
         ({"method": "none"}, PtaError, "no method is called 'none'"),
         ({"hh": 3}, InvalidParameter, "wpta has no parameter 'hh'"),
         ({"reject_below": 2}, InvalidParameter, "reject_below must be a number from 0 to 1"),
+        ({"reject_holds": True}, InvalidParameter, "reject_holds must be a number from 0 to 1"),
         ({"reject_below": 0.5, "raw_probability": True}, InvalidParameter, "leave out raw_probability"),
         ({"model": ClipEncoder(random_state("RN50"), quick_gelu=True), "method": "tca"}, InvalidParameter, NO_BLOCKS),
     ],

@@ -8,9 +8,10 @@ from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pta.core.labels import NONE, UNKNOWN
 from pta.serve.journal.rows import OperationRow
 from pta.serve.streams.history import LIFTABLE, History, waiting
-from pta.serve.streams.labels import NONE, UNKNOWN, label_argument
+from pta.serve.streams.labels import label_argument
 
 SOURCES = ("door", "yard", None)
 

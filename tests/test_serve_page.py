@@ -131,6 +131,18 @@ def test_figures_move_while_a_client_sends(page, server, stream):
     assert "ccuracy" not in page.content()
 
 
+def test_the_health_of_a_stream_is_shown(page, server, stream):
+    send(server, stream, 70)
+    expect(page.locator("#alarms")).to_have_text("No alarm stands.")
+    expect(page.locator("#last-answers tbody tr")).to_have_count(20)
+    for figure in ("confidence", "changed", "ratio", "order"):
+        expect(page.locator(f"#health-{figure}")).to_have_text(re.compile(r"\d"))
+        expect(page.locator(f"#{figure}-curve polyline.adapted")).to_have_attribute("points", re.compile(r"\d,"))
+    page.locator("#shadow").click()
+    confirm(page, "0 samples")
+    expect(page.locator("#state")).to_contain_text("Zero-shot's answers are given.")
+
+
 def test_a_method_that_learns_by_weights_shows_their_sums(visit, feature_file, tmp_path):
     with Server(tmp_path, "--features-only", str(feature_file), "--method", "wpta") as server:
         page = watching(visit(link(server)), "default")

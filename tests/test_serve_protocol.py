@@ -37,7 +37,9 @@ def answer(**more):
     outputs = {"label": np.array(["cat", "dög"], object), "zero_shot_label": np.array(["dog", "dog"], object)}
     numbers = ("probability", "zero_shot_probability", "entropy")
     outputs |= {"adapted_label": outputs["label"], **dict.fromkeys(numbers, np.array([0.5, 0.25], np.float32))}
-    return Result(**given, outputs={**outputs, "sequence": np.array([7, 8]), **more})
+    return Result(
+        **given, outputs={**outputs, "sequence": np.array([7, 8]), "rejected": np.array([True, False]), **more}
+    )
 
 
 def test_features_are_the_same_in_json_nested_or_flat_and_in_binary():
@@ -232,6 +234,7 @@ def test_an_answer_is_read_as_it_was_written(is_binary):
     assert (result.labels, result.reason, result.learned) == (reply.labels, "frozen", False)
     assert result.outputs["top_label"].tolist() == more["top_label"].tolist()
     np.testing.assert_array_equal(result.outputs["sequence"], reply.outputs["sequence"])
+    assert result.outputs["rejected"].tolist() == [True, False]
     np.testing.assert_array_equal(result.outputs["logits"], reply.outputs["logits"])
     np.testing.assert_array_equal(result.outputs["top_probability"], more["top_probability"].astype(np.float32))
 

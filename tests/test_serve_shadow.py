@@ -65,14 +65,14 @@ def test_it_is_shown_and_lifted_by_neither_undo_nor_rewind(service):
 @pytest.mark.parametrize("are_written", [True, False])
 def test_an_id_gets_its_first_answer_again_across_a_switch_and_a_restart(tmp_path, are_written):
     first = {}
-    with open_service(tmp_path) as service:
+    with open_service(tmp_path, reject_below=0.9) as service:
         learned(service)
         for id, answers in (("a", "adapted"), ("b", "zero-shot"), ("c", "zero-shot"), ("d", "adapted")):
             shadow(service, answers)
             first[id] = ask(service, 500, id=id, count=5)
         for id, reply in first.items():
             require_repeated(service, id, reply)
-    with open_service(tmp_path) as service:
+    with open_service(tmp_path, reject_below=0.9) as service:
         if not are_written:
             with service._journal._database.writing, service._journal._database.transaction() as connection:
                 connection.execute("UPDATE batches SET answers = NULL")

@@ -7,24 +7,22 @@ from contextlib import contextmanager
 import typer
 
 from pta.cli.messages import detail, say, warn
+from pta.cli.monitor_options import Outlet
 from pta.cli.options import ClassTexts
 from pta.cli.output import progress
 from pta.cli.predict_options import PredictOptions, Start, find_start
 from pta.data.open import open_places
 from pta.errors import InvalidParameter
-from pta.methods import DEFAULT_METHOD
 from pta.methods.frozen import warn_if_frozen_early
 from pta.models import Encoder, find_device
+from pta.monitor.scores import BLOCK
 from pta.run.classifier import Classifier
 from pta.run.predict import Tally, predict_stream
 from pta.run.reading import Decoding, Reading, open_decoding, require_decoder
 from pta.run.saved_stream import SavedStream
+from pta.run.watched import WatchedStream
 
 _ENDING = [one for one in signal.Signals if one.name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")]
-_SORTED = (
-    "warning: these {things} come sorted by class, where {method} without a prior can lose what it gains otherwise; "
-    f"the default, {DEFAULT_METHOD}, has a prior for such streams, and --prior local adds it; pta trial compares them"
-)
 
 
 def predict(given: PredictOptions) -> None:
@@ -48,7 +46,9 @@ def predict(given: PredictOptions) -> None:
     texts = given.texts.of(names, modality.prompts)
     top = min(given.rows.top, len(names))
     labels = given.labels(names, source)
+    goes_on = given.rows.append or given.state.resume
     with given.alone(names, top):
+        given.watching.require_place(append=goes_on, replace=given.rows.replace)
         start = find_start(source, given.state, given.rows)
         encoder = named.encoder  # from here on, nothing is left that could be checked without it
         classifier = _classifier(given, encoder, texts, total)
@@ -62,9 +62,13 @@ def predict(given: PredictOptions) -> None:
         if state is not None and reading.decode == "auto":
             given.state.require_same_decoder(decoding.name)
         start.progress.decoded_by(decoding.name)
-        with given.rows.open(top, start.after) as sink:
-            stream = SavedStream(classifier, given.state.saved, sink, start.progress, given.state.save_every)
-            _predict(given, classifier, start, total, reading, decoding, stream, top, labels)
+        guard = given.watching.guard(classifier.classifier, classifier.adapter, given.rows.reactions, state)
+        opened = given.watching.outlet(append=goes_on, replace=given.rows.replace)
+        with opened as outlet, given.rows.open(top, start.after) as sink:
+            watch = WatchedStream(classifier, guard, outlet.alarm, outlet.block)
+            saved, every = given.state.saved, given.state.save_every
+            stream = SavedStream(classifier, saved, sink, start.progress, every, guard.monitor)
+            _predict(given, classifier, start, total, reading, decoding, stream, top, labels, watch, outlet)
 
 
 def _classifier(given: PredictOptions, encoder: Encoder, texts: ClassTexts, total: int | None) -> Classifier:
@@ -78,6 +82,7 @@ def _classifier(given: PredictOptions, encoder: Encoder, texts: ClassTexts, tota
         expected=total or None,
         raw_probability=given.rows.raw_probability,
         reject_below=given.rows.reject_below,
+        reject_holds=given.rows.reject_holds,
         shadow=given.rows.shadow,
         **given.method.parameters,
     )
@@ -93,6 +98,8 @@ def _predict(
     stream: SavedStream,
     top: int,
     labels: dict[str, int] | None,
+    watch: WatchedStream,
+    outlet: Outlet,
 ) -> None:
     """Predict the samples, and print a summary."""
     tally = Tally(classifier.adapter.name, f"{classifier.encoder.modality.name}s", classifier.shadow)
@@ -103,6 +110,7 @@ def _predict(
 
         def stopping() -> bool:
             stream.save_if_due()
+            outlet.look(watch.monitor.position)
             return interrupted() is not None
 
         is_refused, before = True, start.progress.taken
@@ -118,9 +126,10 @@ def _predict(
                     on_error=given.samples.on_error,
                     live=total is None,
                     stopping=stopping,
-                    on_sorted=lambda: warn(_SORTED.format(things=tally.what, method=tally.method)),
+                    watch=watch,
                 ):
                     stream.add(part)
+                    outlet.look(watch.monitor.position, came=True)
                     for failure in part.failures:
                         warn(f"skipped: {failure}")
                     bar.update(task, completed=start.progress.taken, description=tally.add(part))
@@ -132,6 +141,8 @@ def _predict(
                 for remark in filter(None, [*classifier.adapter.remarks(), decoding.sentence()]):
                     say(remark)
                 say(tally.sentence() + saved + (f"; stopped by {signal.Signals(number).name}" if number else ""))
+                if watch.monitor.position >= BLOCK:
+                    say(outlet.health(watch.monitor, watch.held))
                 if labels and not tally.taught:
                     warn(f"warning: {given.rows.learn_labels} has no label for any of these samples")
         if number:

@@ -13,14 +13,17 @@ import typer
 
 from pta.cli import options
 from pta.cli.messages import say, write_stdout
+from pta.cli.monitor_options import MonitorOptions, On
 from pta.cli.output import STDOUT
+from pta.core.parameters import require_number
 from pta.data.label_file import as_in_csv, labels_by_key
 from pta.data.sample_set import SampleReference
 from pta.door.claims import sole_writers
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
 from pta.methods import adapter_class
 from pta.methods.state_file import require_saved_for
-from pta.run.classifier import MORE, AnswerBatch, require_probabilities
+from pta.monitor import parse_reactions
+from pta.run.classifier import MORE, AnswerBatch, require_holdable, require_probabilities
 from pta.run.reading import Reading, Views
 from pta.run.row_file import CsvRows, JsonLines, RowFile, RowMark, columns, path_as_written
 from pta.run.saved_stream import Progress, RowSink, RowThread, StreamRecord, read_record, skip_taken
@@ -102,9 +105,14 @@ class RowOptions:
             metavar="P", min=0, max=1, help="Mark rows with a lower probability as rejected (none of the classes)."
         ),
     ] = None
+    reject_holds: Annotated[
+        float | None,
+        typer.Option(metavar="P", min=0, max=1, help="Do not learn samples with a lower zero-shot probability."),
+    ] = None
     shadow: Annotated[
         bool, typer.Option("--shadow", help="Answer as zero-shot; adapted_label is what adaptation would say.")
     ] = False
+    on: On = None
     learn_labels: Annotated[
         Path | None,
         typer.Option(metavar="FILE.csv", help="Learn these labels (path,label) with their samples; none: not at all."),
@@ -119,6 +127,14 @@ class RowOptions:
     def __post_init__(self) -> None:
         if self.reject_below is not None:
             require_probabilities(self.raw_probability, self.reject_below)
+        parse_reactions(self.on or [])
+        if self.reject_holds is not None:
+            require_number("--reject-holds", self.reject_holds, 0.0, 1.0)
+
+    @property
+    def reactions(self) -> dict[str, str]:
+        """Those to alarms, by alarm."""
+        return parse_reactions(self.on or [])
 
     @property
     def out(self) -> Path:
@@ -133,7 +149,10 @@ class RowOptions:
     @property
     def more(self) -> list[str]:
         """The columns beside the usual ones."""
-        return list(compress(MORE, (self.shadow, self.learn_labels is not None, self.reject_below is not None)))
+        reactions = self.reactions.values()
+        holds = self.reject_holds is not None or not {"hold", "cap"}.isdisjoint(reactions)
+        given = self.learn_labels is not None, self.reject_below is not None, holds
+        return list(compress(MORE, (self.shadow or "zero-shot" in reactions, *given)))
 
     def require_place(self, top: int, append: bool) -> None:
         """Refuse an output that rows cannot be written to, before any work."""
@@ -168,7 +187,7 @@ class RowOptions:
         if out.suffix == ".jsonl" and first and not first.startswith("{"):
             raise UnreadableFile(f"{out} does not hold JSON lines; choose another --out")
         if other_columns if out.suffix == ".csv" else first.endswith("}") and found != self.more:
-            same = "use the same --top, --reject-below, --shadow and --learn-labels as before"
+            same = "use the same --top, --reject-below, --reject-holds, --shadow and --learn-labels as before"
             raise UnreadableFile(f"{out} has other columns ({first[:200]}); {same}, or choose another --out")
 
     @contextmanager
@@ -215,6 +234,7 @@ class PredictOptions:
     method: options.MethodOptions
     state: StateOptions
     rows: RowOptions
+    watching: MonitorOptions
     samples: options.SampleOptions
     cluster: options.ClusterOptions
     views: Annotated[int, typer.Option(help="Augmented views per image, for methods that need views.")] = 64
@@ -234,6 +254,10 @@ class PredictOptions:
             if self.state.freeze:
                 raise InvalidParameter("--learn-labels learns, and --freeze does not; leave one of them out")
             adapter_class(self.method.name).require_takes_labels()
+        if self.rows.reject_holds is not None:
+            if self.state.freeze:
+                raise InvalidParameter("--freeze learns nothing, so --reject-holds does nothing; leave one of them out")
+            require_holdable(adapter_class(self.method.name))
 
     def reading(self) -> Reading:
         """How samples are read for the method."""
@@ -280,6 +304,10 @@ class PredictOptions:
                 "--top": rows.top > 1,
                 "--raw-probability": rows.raw_probability,
                 "--reject-below": rows.reject_below is not None,
+                "--monitor": self.watching.monitor is not None,
+                "--on": bool(rows.on),
+                "--alarm-url": self.watching.alarm_url is not None,
+                "--reject-holds": rows.reject_holds is not None,
                 "--shadow (rows have label and zero_shot_label)": rows.shadow,
                 "more than one PATH": len(self.images) > 1,
                 "standard input": self.images == [STDOUT],

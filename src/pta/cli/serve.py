@@ -16,6 +16,7 @@ from pta.cli.quantities import parse_duration, parse_size
 from pta.core.limits import USUAL_LIMITS, Limits
 from pta.data.features import load_features
 from pta.errors import InvalidParameter, MissingPackage, how_to_install
+from pta.monitor import REACTIONS, parse_reactions
 from pta.serve.http.security import HttpSettings, LogFormat, new_token, own_token, read_token
 from pta.serve.journal.journal import written_identity
 from pta.serve.open_files import affordable_connections
@@ -68,7 +69,9 @@ class HttpOptions:
         Path | None, typer.Option(help="File with the token.", show_default="DATA/token, made at the first start")
     ] = None
     open_health: Annotated[bool, typer.Option("--open-health", help="live and ready need no token.")] = False
-    stream_metrics: Annotated[bool, typer.Option("--stream-metrics", help="Name the streams in /metrics.")] = False
+    stream_metrics: Annotated[
+        bool, typer.Option("--stream-metrics", help="/metrics names the 100 streams with the most samples.")
+    ] = False
     max_body: Annotated[
         int, typer.Option(parser=parse_size, metavar="SIZE", help="Largest request.", show_default="32M")
     ] = 32 * 2**20
@@ -130,14 +133,37 @@ class StreamOptions:
         int | None,
         typer.Option(parser=parse_size, metavar="SIZE", help="When the journal is larger, its oldest part is dropped."),
     ] = None
+    reject_below: Annotated[
+        float | None,
+        typer.Option(
+            metavar="P", min=0, max=1, help="Mark answers with a lower probability as rejected (none of the classes)."
+        ),
+    ] = None
+    reject_holds: Annotated[
+        float | None,
+        typer.Option(metavar="P", min=0, max=1, help="Do not learn samples with a lower zero-shot probability."),
+    ] = None
+    on: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ALARM=REACTION", help=f"While ALARM stands: {', '.join(REACTIONS)}; may be repeated."),
+    ] = None
+    silent_after: Annotated[
+        float | None,
+        typer.Option(
+            parser=parse_duration, metavar="TIME", help="Raise the alarm silent after so long without a sample."
+        ),
+    ] = None
     repair: Annotated[
         bool, typer.Option("--repair", help="Go on from the rows that are whole; the rest is set aside.")
     ] = False
 
     def settings(self) -> ServiceSettings:
         """The same for the service."""
-        given = {name: value for name, value in vars(self).items() if name != "max_pixels"}
-        return ServiceSettings(**given, limits=Limits(max_pixels=self.max_pixels))
+        if self.silent_after == 0:
+            raise InvalidParameter("--silent-after must be more than 0 seconds")
+        given = {name: value for name, value in vars(self).items() if name not in ("max_pixels", "on")}
+        limits, reactions = Limits(max_pixels=self.max_pixels), parse_reactions(self.on or ())
+        return ServiceSettings(**given, limits=limits, reactions=reactions)
 
 
 def serve(
@@ -162,6 +188,7 @@ def serve(
         raise InvalidParameter(f"--root-path {http.root_path}: it begins with / and does not end with it, e.g. /pta")
     require_folder_place(data)
     folder = None if no_journal else data
+    settings = streams.settings()
     adaptation = model.adaptation(folder)
     token = None if http.token_file is None else read_token(http.token_file)
     show_token = token is None and sys.stdout is not None and sys.stdout.isatty()
@@ -169,7 +196,7 @@ def serve(
         raise InvalidParameter("--no-journal: a new token is shown on a terminal only; --token-file names one")
     with listen(http.host, http.port):
         pass  # a port in use is refused before a model is loaded
-    with Service.open(model.load(adaptation), folder, streams.settings()) as service:
+    with Service.open(model.load(adaptation), folder, settings) as service:
         if token is None:
             token = new_token() if folder is None else own_token(folder / "token")
         app = create_app(service, http.settings(token))

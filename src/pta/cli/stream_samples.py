@@ -1,7 +1,5 @@
 """`pta stream label` and `pta stream rows`: the samples of a stream, one by one or as CSV files."""
 
-import csv
-import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,11 +9,12 @@ import typer
 from pta.cli.messages import say, warn
 from pta.cli.output import require_place, write_json
 from pta.cli.stream_options import SERVER, Json, Name, Server, TokenFile, Yes, confirm, connect
-from pta.data.label_file import NONE_OF_THEM, read_label_file
+from pta.core.labels import NONE
+from pta.data.label_file import rows_with_classes
 from pta.door.csv_rows import read_csv
 from pta.door.files import write_atomically
-from pta.door.safe_text import csv_cell
-from pta.errors import InvalidParameter, UnreadableFile, nearest, shown
+from pta.errors import InvalidParameter, UnreadableFile
+from pta.measure.texts import csv_text
 from pta.serve.client import Client
 from pta.serve.requests import id_hash
 
@@ -64,23 +63,13 @@ def label(
 
 def _entries(file: Path, class_names: list[str]) -> list[dict[str, Any]]:
     """The labels of a file as a request has them."""
-    entries = []
-    for row in read_label_file(file):
-        is_none = row.label == NONE_OF_THEM
-        if is_none and NONE_OF_THEM in class_names:
-            raise InvalidParameter(
-                f"{file}: line {row.line} has the label {NONE_OF_THEM}, which is also a class here; "
-                f"use --label {NONE_OF_THEM} for the class, --none for none of the classes"
-            )
-        if not is_none and row.label not in class_names:
-            raise UnreadableFile(
-                f"{file}: line {row.line} has the label {shown(row.label)}; {nearest(row.label, class_names)}"
-            )
+    entries, advice = [], "use --label none for the class, --none for none of the classes"
+    for row, number in rows_with_classes(file, class_names, advice):
         if row.sequence is None and row.id is None:
             raise UnreadableFile(f"{file}: line {row.line} needs a sequence or an id")
         by_id = {"id": row.id, "place": row.place}
         sample = by_id if row.sequence is None else {"sequence": row.sequence}
-        entries.append({**sample, "label": None if is_none else row.label})
+        entries.append({**sample, "label": None if number == NONE else class_names[number]})
     return entries
 
 
@@ -132,16 +121,12 @@ def _lines(
 ) -> Iterator[bytes]:
     """The lines of the file, page by page; counts them."""
     after: int | None = 0
-    yield f"{','.join(_COLUMNS)}\n".encode()
+    yield csv_text(_COLUMNS).encode()
     while after is not None:
         page = client.rows(name, after)
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
         for row in page["rows"]:
-            hashed = row["id_hash"]
-            whole = row | {"id": ids.get(hashed), "path": paths.get((hashed, str(row["place"])))}
-            writer.writerow([csv_cell(whole[column]) for column in _COLUMNS])
-        yield text.getvalue().encode()
+            row |= {"id": ids.get(row["id_hash"]), "path": paths.get((row["id_hash"], str(row["place"])))}
+        yield csv_text(*([row[column] for column in _COLUMNS] for row in page["rows"])).encode()
         after = page["next"]
         counts["rows"] += len(page["rows"])
         counts["left_out"] += page["left_out"]

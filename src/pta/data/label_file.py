@@ -5,7 +5,7 @@ The header has `label` and at least one of `path`, `id` and `sequence`; other co
 left out. A text that begins like a formula may have `'` in front of it, as in the files that `pta predict` writes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -71,20 +71,27 @@ def label_texts(labels: Labels, class_names: Sequence[str]) -> list[str]:
     return [special[label] if label < 0 else class_names[label] for label in labels.tolist()]
 
 
+def rows_with_classes(
+    file: Path, class_names: Sequence[str], advice: str = "rename it"
+) -> Iterator[tuple[LabelRow, int]]:
+    """The rows that have a label, each with the number of its class, or NONE; advice is for a class called `none`."""
+    numbers = {NONE_OF_THEM: NONE} | {as_in_csv(name): number for number, name in enumerate(class_names)}
+    for row in read_label_file(file):
+        place = f"{file}: line {row.line} has the label {shown(row.label)}"
+        if row.label == NONE_OF_THEM in class_names:
+            raise InvalidParameter(f"{place}, but a class is called none, too; {advice}")
+        if row.label not in numbers:
+            raise UnreadableFile(f"{place}; {nearest(row.label, numbers)}")
+        yield row, numbers[row.label]
+
+
 def labels_by_key(file: Path, class_names: Sequence[str]) -> dict[str, int]:
     """The class numbers of samples, by path or id; NONE for none of the classes."""
-    numbers = {NONE_OF_THEM: NONE} | {as_in_csv(name): number for number, name in enumerate(class_names)}
     labels: dict[str, int] = {}
-    for row in read_label_file(file):
-        if row.label == NONE_OF_THEM in class_names:
-            raise InvalidParameter(f"a class is called {row.label}, which here means none of them: {file}")
-        if row.label not in numbers:
-            raise UnreadableFile(
-                f"{file}: line {row.line} has the label {shown(row.label)}; {nearest(row.label, numbers)}"
-            )
+    for row, label in rows_with_classes(file, class_names):
         if row.key is None:
             raise UnreadableFile(f"{file}: line {row.line} names its sample by sequence number alone; a path is needed")
-        if labels.setdefault(as_in_csv(row.key), numbers[row.label]) != numbers[row.label]:
+        if labels.setdefault(as_in_csv(row.key), label) != label:
             raise UnreadableFile(f"{file}: line {row.line} gives {row.key} a second label; keep one of them")
     return labels
 

@@ -15,6 +15,7 @@ The rule and its constants are ours, chosen on development sets. All of it is li
 batch is a few products with triangular matrices. A GPU has two kernels for it (`pta.engines.gpu.triton_prior`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -59,11 +60,25 @@ class LocalPrior:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     @property
+    def agreement(self) -> float:
+        """r: about 1 for a shuffled stream."""
+        return float(_agreement(self.found, self.by_chance))
+
+    @property
     def is_ordered(self) -> bool:
         """Whether the last samples were ordered, so that the gate is more open than closed."""
-        return bool(_agreement(self.found, self.by_chance) > _OPEN)
+        return self.agreement > _OPEN
+
+    def count_samples(self, s: Tensor) -> None:
+        """Count B samples in order, at most 64, without the prior that each would get."""
+        self._count(s)
 
     def _learn(self, s: Tensor) -> Tensor:
+        found, by_chance, recent = self._count(s)
+        return _log_frequency(recent()).mul_(_gate(found, by_chance)[:, None])
+
+    def _count(self, s: Tensor) -> tuple[Tensor, Tensor, Callable[[], Tensor]]:
+        """A and B at the turn of each sample and, when asked for, e_f + e_s before it."""
         n, C = s.shape
         age = torch.arange(n, dtype=s.dtype, device=s.device)
         between = age[:, None] - age - 1  # samples after the one of the column and before the one of the row
@@ -79,8 +94,10 @@ class LocalPrior:
         of_state = torch.pow(1 - _FORGET, age + 1)
         found = of_state * self.found + kept @ (_WEIGHT * (with_recent - (1 - started) / C))
         by_chance = of_state * self.by_chance + kept @ (_WEIGHT * started * with_mean)
-        recent = ((fast + slow) @ s).addr_(of_fast, self.fast).addr_(of_slow, self.slow)
-        log_prior = _log_frequency(recent).mul_(_gate(found, by_chance)[:, None])
+        running_before = self.fast.clone(), self.slow.clone()
+
+        def recent() -> Tensor:
+            return ((fast + slow) @ s).addr_(of_fast, running_before[0]).addr_(of_slow, running_before[1])
 
         for running, rate in ((self.fast, _FAST), (self.slow, _SLOW)):
             running.mul_((1 - rate) ** n).add_(rate * torch.pow(1 - rate, age.flip(0)) @ s)
@@ -88,7 +105,7 @@ class LocalPrior:
         self.found.copy_(found[-1])
         self.by_chance.copy_(by_chance[-1])
         self.count.add_(n)
-        return log_prior
+        return found, by_chance, recent
 
 
 def _gate(found: Tensor, by_chance: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ from pta.methods.state import (
     device_named,
     full,
 )
-from pta.methods.state_file import pack_state
+from pta.methods.state_file import Monitored, pack_state
 
 
 class Adapter(Declaration, ABC):
@@ -99,10 +99,13 @@ class Adapter(Declaration, ABC):
             raise
 
     def step_or_answer(self, samples: Samples, labels: Labels) -> Tensor:
-        """Step on checked samples; those labelled NONE are answered at their turn and not learned."""
+        """Step on checked samples; those labelled NONE are answered at their turn and not learned.
+
+        Any method that answers sample by sample takes labels that are NONE or UNKNOWN.
+        """
         stretches = np.split(np.arange(len(labels)), np.flatnonzero(np.diff(labels == NONE)) + 1)
         parts = [(samples[slice(rows[0], rows[-1] + 1)], labels[rows]) for rows in stretches]
-        return _joined([self.predict(one) if told[0] == NONE else self.step(one, told) for one, told in parts])
+        return _joined([self._step_or_predict(one, told) for one, told in parts])
 
     @torch.no_grad()
     def step_unchecked(self, features: Tensor) -> Tensor:
@@ -221,14 +224,20 @@ class Adapter(Declaration, ABC):
             self.pieces.move(self.classifier.to(device=target))
         return self
 
-    def save(self, path: str | Path, *, stream: Mapping[str, Any] | None = None) -> None:
-        """Save parameters and state to a safetensors file, atomically; `read_stream` returns the last argument."""
-        write_atomically(path, self.to_bytes(stream=stream))
+    def save(
+        self, path: str | Path, *, stream: Mapping[str, Any] | None = None, monitor: Monitored | None = None
+    ) -> None:
+        """Save parameters and state to a safetensors file, atomically.
 
-    def to_bytes(self, *, stream: Mapping[str, Any] | None = None) -> bytes:
+        `read_stream` and `read_monitor` return what else is given.
+        """
+        write_atomically(path, self.to_bytes(stream=stream, monitor=monitor))
+
+    def to_bytes(self, *, stream: Mapping[str, Any] | None = None, monitor: Monitored | None = None) -> bytes:
         """The content of the file that `save` writes, for `from_bytes`."""
         parameters = self.without_former(self.parameters)
-        return pack_state(Snapshot(self.name, parameters, self.classifier, self.state()), self.model, stream)
+        snapshot = Snapshot(self.name, parameters, self.classifier, self.state())
+        return pack_state(snapshot, self.model, stream, monitor)
 
     # -- for methods ------------------------------------------------------------------------------------------------
 
@@ -319,6 +328,11 @@ class Adapter(Declaration, ABC):
         self.refreshes.state_replaced()
 
     # -- internals --------------------------------------------------------------------------------------------------
+
+    def _step_or_predict(self, samples: Samples, labels: Labels) -> Tensor:
+        if labels[0] == NONE:
+            return self.predict(samples)
+        return self.step(samples, labels if (labels != UNKNOWN).any() else None)
 
     def _step_and_refresh(self, samples: Samples, label: int | None = None) -> Tensor:
         if self.refresh_interval is None:

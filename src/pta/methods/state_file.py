@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.towers import Model
-from pta.door.files import load_tensors, pack_tensors, unpack_tensors
+from pta.door.files import load_tensors, pack_tensors, tensor_names, unpack_tensors
 from pta.errors import StateMismatch, naming, some_of
 from pta.methods.state import Snapshot
 
@@ -20,8 +20,18 @@ ANCHORS = "classifier.anchors"
 SAME_DIRECTION = 0.9999  # cosine: other templates are far below, another processor's rounding far above
 
 
-def pack_state(snapshot: Snapshot, model: Model | None, stream: Mapping[str, Any] | None = None) -> bytes:
-    """The content of the file, with a record of the stream, if given."""
+MONITOR = "monitor."  # how the tensors of a stream's monitor begin
+Monitored = tuple[Mapping[str, Tensor], Mapping[str, Any]]
+"""What a monitor keeps, as tensors and as JSON."""
+
+
+def pack_state(
+    snapshot: Snapshot,
+    model: Model | None,
+    stream: Mapping[str, Any] | None = None,
+    monitor: Monitored | None = None,
+) -> bytes:
+    """The content of the file, with a record of the stream and of its monitor, if given."""
     classifier = snapshot.classifier
     about = {
         "kind": "state",
@@ -34,8 +44,10 @@ def pack_state(snapshot: Snapshot, model: Model | None, stream: Mapping[str, Any
         "model": None if model is None else model.fingerprint,
         "position": int(snapshot.tensors["seen"]),
         **({} if stream is None else {"stream": stream}),
+        **({} if monitor is None else {"monitor": monitor[1]}),
     }
-    return pack_tensors({**snapshot.tensors, ANCHORS: classifier.anchors}, about)
+    watched = {} if monitor is None else {MONITOR + name: tensor for name, tensor in monitor[0].items()}
+    return pack_tensors({**snapshot.tensors, ANCHORS: classifier.anchors, **watched}, about)
 
 
 def load_state(path: str | Path, classifier: ZeroShotClassifier | None, model: Model | None) -> Snapshot:
@@ -61,13 +73,14 @@ def _understood(
     if (found := about.get("version")) != _VERSION:
         raise StateMismatch(f"{path} has state version {found}; this version of pta reads {_VERSION}")
     anchors = tensors.pop(ANCHORS, None)
+    tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(MONITOR)}
     if classifier is None:
         with naming(f"{path} holds no classifier"):
             given: dict[str, Any] = {name: about.get(name) for name in ("class_names", "scale", "bias")}
             classifier = ZeroShotClassifier(anchors, **given)
     else:
         _require_same_classes(path, about.get("class_names"), list(classifier.class_names))
-        if not _was_saved_for(classifier, anchors, about):
+        if not was_saved_for(classifier, anchors, about):
             wrong = "another model or other templates; use those, or another state"
             raise StateMismatch(f"{path} was saved for the same classes but {wrong}")
     method, parameters, tower_of = about.get("method"), about.get("parameters"), about.get("model")
@@ -91,6 +104,15 @@ def read_stream(path: str | Path) -> Any:
     return load_tensors(path, kind="state", only=[])[1].get("stream")
 
 
+def read_monitor(path: str | Path) -> Monitored | None:
+    """What a state file keeps of a monitor, unchecked; None if it keeps none."""
+    names = [name for name in tensor_names(Path(path)) if name.startswith(MONITOR)]
+    if not names:
+        return None
+    tensors, about = load_tensors(path, kind="state", only=names)
+    return {name.removeprefix(MONITOR): tensor for name, tensor in tensors.items()}, about.get("monitor", {})
+
+
 def _require_same_classes(path: str | Path, saved: object, given: list[str]) -> None:
     """Refuse a state of other classes; the message says how they differ."""
     if saved == given:
@@ -103,7 +125,7 @@ def _require_same_classes(path: str | Path, saved: object, given: list[str]) -> 
     raise StateMismatch(f"{path} was saved for other classes: {differ}; use its list of classes, or another state")
 
 
-def _was_saved_for(classifier: ZeroShotClassifier, anchors: Tensor | None, about: Mapping[str, Any]) -> bool:
+def was_saved_for(classifier: ZeroShotClassifier, anchors: Tensor | None, about: Mapping[str, Any]) -> bool:
     """Whether a state was saved for this classifier, but for the last bits that differ between machines."""
     if anchors is None or anchors.shape != classifier.anchors.shape:
         return False

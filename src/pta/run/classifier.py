@@ -8,10 +8,11 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.core.classifier import plain_list
-from pta.core.labels import UNKNOWN, Labels
+from pta.core.labels import NONE, UNKNOWN, Labels
 from pta.core.limits import USUAL_LIMITS, Limits
 from pta.core.parameters import (
     check_given,
@@ -26,9 +27,10 @@ from pta.core.samples import Samples
 from pta.data.label_file import label_texts
 from pta.data.prompts import build_classifier, default_cache, load_templates
 from pta.door.files import as_path
-from pta.engines.zero_shot import entropy_of
+from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.errors import InvalidParameter, nearest, shown
 from pta.methods import DEFAULT_METHOD, Adapter, create_adapter, load_adapter
+from pta.methods.state_file import Monitored
 from pta.models import Encoder, load_encoder
 from pta.run.encoding import encode_prepared, samples_of
 from pta.run.gpu.encoder_program import Download, EncoderProgram
@@ -53,6 +55,7 @@ class Answer:
     top: tuple[tuple[str, float], ...]  # the most probable classes, best first, with their probabilities
     rejected: bool = False  # the probability is below `reject_below`: the sample may belong to none of the classes
     adapted_label: str | None = None  # with `shadow`, what adaptation would have answered
+    held: bool = False  # the zero-shot probability is below `reject_holds`: nothing was learned from the sample
 
     @property
     def changed(self) -> bool:
@@ -72,8 +75,8 @@ class AnswerColumns(NamedTuple):
     more: dict[str, list[Any]]  # further columns, by their names in rows: those of `MORE` that there are
 
 
-MORE = ("adapted_label", "learned_label", "rejected")
-"""What rows have beside the usual columns: with `shadow`, where labels are learned, with `reject_below`."""
+MORE = ("adapted_label", "learned_label", "rejected", "held")
+"""Columns beside the usual ones: with `shadow`, where labels are learned, with `reject_below`, with `reject_holds`."""
 
 
 class AnswerBatch(Sequence[Answer]):
@@ -84,6 +87,7 @@ class AnswerBatch(Sequence[Answer]):
             the entropy, and with `shadow` the class after adaptation.
         reject_below: answers with a lower probability are rejected; None to reject none.
         learned: the label that was learned from each sample, empty where none was; None if labels are not learned.
+        held: whether each sample was answered and not learned; None without `reject_holds`.
     """
 
     def __init__(
@@ -93,11 +97,12 @@ class AnswerBatch(Sequence[Answer]):
         reject_below: float | None = None,
         *,
         learned: list[str] | None = None,
+        held: list[bool] | None = None,
     ) -> None:
         self._count, self._top = len(numbers), (numbers.shape[1] - 3) // 2
         self._shadow = numbers.shape[1] % 2 == 0
         self._download = Download(numbers)
-        self._class_names, self._reject_below, self._learned = class_names, reject_below, learned
+        self._class_names, self._reject_below, self._learned, self._held = class_names, reject_below, learned, held
 
     @property
     def arrived(self) -> bool:
@@ -116,6 +121,7 @@ class AnswerBatch(Sequence[Answer]):
             "adapted_label": adapted,
             "learned_label": self._learned,
             "rejected": None if least is None else [probability < least for probability in probabilities[0]],
+            "held": self._held,
         }
         return AnswerColumns(
             labels=labels,
@@ -142,7 +148,7 @@ class AnswerBatch(Sequence[Answer]):
         held = self.columns
         ranked = tuple((names[row], values[row]) for names, values in zip(held.labels, held.probabilities, strict=True))
         zero_shot = (held.zero_shot_labels[row], held.zero_shot_probabilities[row])
-        more = {name: held.more[name][row] for name in ("rejected", "adapted_label") if name in held.more}
+        more = {name: held.more[name][row] for name in ("rejected", "adapted_label", "held") if name in held.more}
         return Answer(*ranked[0], *zero_shot, held.entropies[row], ranked, **more)
 
     def _names(self, column: list[float]) -> list[str]:
@@ -159,23 +165,32 @@ def answers_from(
     *,
     shadow: bool = False,
     learned: list[str] | None = None,
+    held: list[bool] | None = None,
 ) -> AnswerBatch:
     """One answer per row of the adapted logits, their probabilities and the zero-shot logits, all B×C.
 
-    With `shadow` what is answered is zero-shot's. `learned` are the labels that were learned.
+    With `shadow` what is answered is zero-shot's. `learned` are the labels that were learned, `held` says which
+    samples were not learned.
 
     Logits rank the classes, so that probabilities that round to the same number change no label. All is computed on
     the device of the logits, and copied to the host once.
     """
-    adapted = [logits.argmax(dim=1)] if shadow else []
+    numbers = answer_numbers(logits, probabilities, zero_shot, top, shadow=shadow, with_adapted=shadow)
+    return AnswerBatch(numbers, class_names, reject_below, learned=learned, held=held)
+
+
+def answer_numbers(
+    logits: Tensor, probabilities: Tensor, zero_shot: Tensor, top: int, *, shadow: bool, with_adapted: bool
+) -> Tensor:
+    """The numbers of an `AnswerBatch`; `with_adapted` they have the class after adaptation also without `shadow`."""
+    adapted = [logits.argmax(dim=1)] if with_adapted else []
     if shadow:
         logits, probabilities = zero_shot, zero_shot.double().softmax(dim=1)
-    best = logits.topk(min(top, len(class_names)), dim=1).indices
+    best = logits.topk(min(top, logits.shape[1]), dim=1).indices
     alone = zero_shot.double().softmax(dim=1).max(dim=1)
     columns = (alone.indices, alone.values, entropy_of(probabilities), *adapted)
     parts = (best, probabilities.gather(1, best), *(column[:, None] for column in columns))
-    numbers = torch.cat([part.double() for part in parts], dim=1)
-    return AnswerBatch(numbers, class_names, reject_below, learned=learned)
+    return torch.cat([part.double() for part in parts], dim=1)
 
 
 MOST_ANSWERS = 2**20
@@ -202,6 +217,8 @@ class Classifier:
         raw_probability: return the softmax of the logits as they are (see `Adapter.logit_factor`); those of `wpta` are
             calibrated unless `calibration="fixed"`.
         reject_below: mark answers of a lower probability as rejected. They keep their label, and are learned from.
+        reject_holds: answer samples whose zero-shot probability is lower, and do not learn from them (`Answer.held`),
+            unless they have a label.
         shadow: answer as zero-shot, and say what adaptation would have answered beside it (`Answer.adapted_label`).
             Learning goes on.
         limits: the largest allowed sample; larger ones are refused before they are decoded.
@@ -234,6 +251,7 @@ class Classifier:
         expected: int | None = None,
         raw_probability: bool = False,
         reject_below: float | None = None,
+        reject_holds: float | None = None,
         shadow: bool = False,
         limits: Limits = USUAL_LIMITS,
         decode: Decode = "auto",
@@ -249,6 +267,9 @@ class Classifier:
         check_given("pta.Classifier", _CHECKED, switches)
         if reject_below is not None:
             require_probabilities(raw_probability, reject_below)
+        if reject_holds is not None:
+            require_number("reject_holds", reject_holds, 0.0, 1.0)
+        self.reject_holds = reject_holds
         self.raw_probability, self.reject_below, self.shadow = raw_probability, reject_below, shadow
         self.views, self._limits, self._decode = Views.crops(views), limits, decode
         self._optimise = compiled
@@ -309,7 +330,12 @@ class Classifier:
         known = self.adapter.checked(samples)
         classifier = self.adapter.classifier
         zero_shot = classifier.logits(known.features.to(classifier.anchors))
-        if labels is not None:
+        held = None
+        if self.reject_holds is not None and learn:
+            held = self.below_hold(known, labels)
+            told = np.full(len(known), UNKNOWN) if labels is None else labels
+            logits = self.adapter.step_or_answer(known, np.where(held, NONE, told))
+        elif labels is not None:
             logits = self.adapter.step_or_answer(known, labels)
         else:
             logits = (self.adapter.step if learn else self.adapter.predict)(known)
@@ -319,15 +345,25 @@ class Classifier:
             *(logits, probabilities, zero_shot, self.classes, top, self.reject_below),
             shadow=self.shadow,
             learned=learned,
+            held=None if held is None else held.tolist(),
         )
+
+    def below_hold(self, samples: Samples, labels: Labels | None) -> NDArray[np.bool_]:
+        """Which checked samples have a lower zero-shot probability than `reject_holds`, and no label."""
+        on_device = samples.to(self.adapter.classifier.anchors)
+        confidence = ZeroShot(self.adapter.classifier, on_device).text_probabilities.amax(dim=1)
+        is_low = (confidence < (self.reject_holds or 0.0)).cpu().numpy()
+        return is_low if labels is None else is_low & (labels == UNKNOWN)
 
     def reset(self, classes: Sequence[str] | None = None) -> None:
         """Forget what was learned about all classes, or about these."""
         self.adapter.reset(None if classes is None else self._numbers_of(classes))
 
-    def save(self, path: str | Path, *, stream: Mapping[str, Any] | None = None) -> None:
-        """Save the state to a file, with a record of the stream it was learned from."""
-        self.adapter.save(path, stream=stream)
+    def save(
+        self, path: str | Path, *, stream: Mapping[str, Any] | None = None, monitor: Monitored | None = None
+    ) -> None:
+        """Save the state to a file, with a record of the stream it was learned from, and of its monitor."""
+        self.adapter.save(path, stream=stream, monitor=monitor)
 
     def load(self, path: str | Path) -> None:
         """Load a saved state, with the method and parameters it was saved with."""
@@ -358,6 +394,8 @@ class Classifier:
             raise InvalidParameter(
                 f"{adapter.name} with these parameters needs the whole stream before it predicts; use pta eval"
             )
+        if self.reject_holds is not None:
+            require_holdable(adapter)
         counts = {}
         if "views" in adapter.inputs:
             self.encoder.preparer(views=self.views)
@@ -442,3 +480,9 @@ def require_probabilities(raw_probability: bool, reject_below: object) -> None:
     require_number("reject_below", reject_below, 0.0, 1.0)
     if raw_probability:
         raise InvalidParameter("reject_below needs calibrated probabilities; leave out raw_probability")
+
+
+def require_holdable(adapter: Adapter | type[Adapter]) -> None:
+    """Refuse a method whose answers would change if samples of a batch were held."""
+    if adapter.scope != "sample":
+        raise InvalidParameter(f"reject_holds: {adapter.name} does not answer sample by sample; leave it out")

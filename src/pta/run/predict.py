@@ -15,8 +15,8 @@ from pta.errors import PtaError
 from pta.run.classifier import AnswerBatch, Classifier
 from pta.run.encoding import Encoded, OnError, encode_files, samples_of
 from pta.run.gpu.encoder_program import EncoderProgram
-from pta.run.order_watch import OrderWatch, suffers_from_order
 from pta.run.reading import Decoding, Reading
+from pta.run.watched import WatchedStream, sources_of
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class Tally:
     samples: int = 0
     changed: int = 0  # among the answers that have arrived
     rejected: int | None = None  # among them; None without `reject_below`
+    held: int | None = None  # among them; None without `reject_holds`
     taught: int | None = None  # among them, with a label; None where labels are not learned
     skipped: int = 0
     began: float = field(default_factory=time.perf_counter)
@@ -62,12 +63,15 @@ class Tally:
             self.changed += held.changed
             if "rejected" in held.more:
                 self.rejected = (self.rejected or 0) + sum(held.more["rejected"])
+            if "held" in held.more:
+                self.held = (self.held or 0) + sum(held.more["held"])
             if "learned_label" in held.more:
                 self.taught = (self.taught or 0) + sum(map(bool, held.more["learned_label"]))
         speed = self.samples / max(time.perf_counter() - self.began, 1e-9)
         share = 100 * self.changed / max(self.samples, 1)
         skipped = f", {self.skipped:,} skipped" if self.skipped else ""
         rejected = "" if self.rejected is None else f"; {self.rejected:,} rejected"
+        rejected += "" if self.held is None else f"; {self.held:,} not learned"
         rejected += "" if self.taught is None else f"; {self.taught:,} with a given label"
         changed = f"{'would change' if self.shadow else 'changed'} {self.changed:,} labels ({share:.1f} %)"
         return f"{self.what}: {self.samples:,}{skipped}, {speed:,.1f} per second; {self.method} {changed}{rejected}"
@@ -87,7 +91,7 @@ def predict_stream(
     on_error: OnError = "stop",
     live: bool = False,
     stopping: Callable[[], bool] = lambda: False,
-    on_sorted: Callable[[], None] | None = None,
+    watch: WatchedStream | None = None,
 ) -> Iterator[PredictedBatch]:
     """Batches of answers in the order of the samples; `first` is the number of the first sample.
 
@@ -97,8 +101,7 @@ def predict_stream(
     `labels` are class numbers (or NONE) by the samples' keys as rows have them, to be learned with their samples.
 
     When a batch is yielded, the classifier has learned exactly the batches yielded so far. For `on_error`, `live` and
-    `stopping` see `encode_files`. `on_sorted` is called once if samples that are learned come sorted by class and the
-    method cannot take that.
+    `stopping` see `encode_files`. `watch` counts the samples in a monitor, and lets alarms have their reactions.
     """
     if reading is None or decoding is None:
         reading = classifier.reading(reading or Reading())
@@ -111,23 +114,12 @@ def predict_stream(
         live=live,
         stopping=stopping,
     )
-    if on_sorted is not None and learn and suffers_from_order(classifier.adapter):
-        parts = _watched(parts, OrderWatch(classifier.classifier), on_sorted)
-    return (_predicted(classifier, part, learn, top, labels) for part in parts)
+    return (_predicted(classifier, part, learn, top, labels, watch) for part in parts)
 
 
 def labels_of(labels: Mapping[str, int], keys: Iterable[str]) -> Labels:
     """The labels of samples by their keys, UNKNOWN for those that have none."""
     return np.array([labels.get(as_in_csv(key), UNKNOWN) for key in keys], np.int64)
-
-
-def _watched(
-    parts: Iterable[Encoded[SampleReference]], watch: OrderWatch, on_sorted: Callable[[], None]
-) -> Iterator[Encoded[SampleReference]]:
-    for part in parts:
-        if part.samples and watch.add(samples_of(part.tensors)):
-            on_sorted()
-        yield part
 
 
 def _predicted(
@@ -136,12 +128,17 @@ def _predicted(
     learn: bool,
     top: int,
     labels: Mapping[str, int] | None,
+    watch: WatchedStream | None,
 ) -> PredictedBatch:
     taken, answered = ([sample.key for _, sample in samples] for samples in (part.taken, part.samples))
     if part.samples:
         on_device = part.on_device if classifier.adapter.classifier.anchors.is_cuda else None
         told = None if labels is None else labels_of(labels, answered)
-        answers = classifier.answers(samples_of(part.tensors, on_device), learn=learn, top=top, labels=told)
+        samples = samples_of(part.tensors, on_device)
+        if watch is None:
+            answers = classifier.answers(samples, learn=learn, top=top, labels=told)
+        else:
+            answers = watch.answers(samples, learn=learn, top=top, labels=told, sources=sources_of(answered))
     else:
         answers = AnswerBatch(torch.empty(0, 2 * top + 3), ())
     return PredictedBatch(taken, answered, answers, [error for _, error in part.failures])

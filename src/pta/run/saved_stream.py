@@ -17,6 +17,7 @@ from typing import Any, Protocol, Self, TypeVar
 from pta.data.sample_set import SampleReference
 from pta.errors import PtaError, StateMismatch
 from pta.methods.state_file import read_stream
+from pta.monitor import Monitor
 from pta.run.classifier import AnswerBatch, Classifier
 from pta.run.predict import PredictedBatch
 from pta.run.reading import PILLOW
@@ -175,6 +176,7 @@ class SavedStream:
     _rows: RowSink
     _progress: Progress
     every: float
+    _monitor: Monitor | None = None
     _due: float = 0.0
     _saved: int | None = None  # samples that were taken when the state was saved here
 
@@ -224,7 +226,8 @@ class SavedStream:
         began = time.monotonic()
         try:
             record = self._progress.record(self._rows.mark())
-            self._classifier.save(self._state, stream=asdict(record))
+            monitored = None if self._monitor is None else self._monitor.pack()
+            self._classifier.save(self._state, stream=asdict(record), monitor=monitored)
         except PtaError as error:
             if self._saved is None:
                 raise

@@ -30,7 +30,10 @@ def id_hash(id: str) -> bytes:
 
 @dataclass(frozen=True)
 class Request:
-    """B samples of a stream, as features or as pictures, which are learned together or not at all."""
+    """B samples of a stream, as features or as pictures.
+
+    They are learned together or not at all, but for those that --reject-holds leaves out.
+    """
 
     stream: str
     id: str | None  # of the client, up to 128 bytes; None if the service is to make one
@@ -69,7 +72,7 @@ class Refused(UserMistake):
         self.exit_code = (UserMistake if status < 500 else MachineFailure).exit_code
 
 
-DTYPES = {"FP32": "<f4", "FP16": "<f2", "INT64": "<i8"}
+DTYPES = {"FP32": "<f4", "FP16": "<f2", "INT64": "<i8", "BOOL": "?"}
 USUAL_OUTPUTS = {
     "label": "BYTES",
     "zero_shot_label": "BYTES",
@@ -78,6 +81,7 @@ USUAL_OUTPUTS = {
     "zero_shot_probability": "FP32",
     "entropy": "FP32",
     "sequence": "INT64",
+    "rejected": "BOOL",  # with --reject-below
 }
 TOP_OUTPUTS = {"top_label": "BYTES", "top_probability": "FP32"}
 OUTPUTS = {**USUAL_OUTPUTS, **TOP_OUTPUTS, "logits": "FP32"}
@@ -90,9 +94,9 @@ class Result:
 
     id: str
     stream: str
-    learned: bool
+    learned: bool  # all samples, or those whose sequence is not -1
     repeated: bool  # the answer that this id was given first; nothing was learned again
-    reason: str | None  # why nothing was learned
+    reason: str | None  # why nothing was learned, or why some samples were not
     outputs: Mapping[str, NDArray[Any]]  # label, probability, entropy, sequence, …; with B rows
 
     @property

@@ -6,14 +6,12 @@ import torch
 from torch import Tensor
 
 from pta.cluster.blocks.block import Block
+from pta.cluster.blocks.prototype_blocks import in_parts
 from pta.cluster.blocks.repair import EPSILON
 from pta.cluster.blocks.replay import at_state
 from pta.cluster.blocks.summary import BlockSummary, State
-from pta.core.samples import Samples
 from pta.engines.pta.chunk import contraction_by_chunk
 from pta.methods.pta import PTA
-
-_AT_ONCE = 128
 
 
 @torch.no_grad()
@@ -28,15 +26,8 @@ def contraction(adapter: PTA, block: Block, summary: BlockSummary, start: State)
     if rule.w == 0 or rule.anchor == "fixed" or not rule.renormalise:
         return share * 0
     there = at_state(adapter, start)
-    block = block.learned
-    for first in range(0, len(block), _AT_ONCE):
-        last = min(first + _AT_ONCE, len(block))
-        samples = Samples.unchecked(block.features[first:last]).to(anchors)
-        if summary.touches is None:
-            touches = there.touches(samples, block.labels_of(first, last))
-        else:
-            touches = summary.touches.between(first, last)
-        share *= contraction_by_chunk(there.prototypes, anchors, samples.features, touches, rule)
+    for _, features, touches in in_parts(there, block.learned, summary):
+        share *= contraction_by_chunk(there.prototypes, anchors, features, touches, rule)
     return share
 
 

@@ -1,6 +1,6 @@
 """PTA in blocks: P follows from affine maps; R from a map of its own or, if it has none, from the tail before."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -110,6 +110,18 @@ class PrototypeBlocks:
         if segment is not None:
             advance(prototypes, self.anchors, segment.tail.to(self.anchors), segment.touches, self.rule)
         return prototypes
+
+
+def in_parts(adapter: PTA, block: Block, summary: BlockSummary) -> Iterator[tuple[int, Tensor, Touches]]:
+    """The samples that a block teaches, some at a time: how many so far, their features and their touches."""
+    for first in range(0, len(block), AT_ONCE):
+        last = min(first + AT_ONCE, len(block))
+        samples = Samples.unchecked(block.features[first:last]).to(adapter.classifier.anchors)
+        if summary.touches is None:
+            touches = adapter.touches(samples, block.labels_of(first, last))
+        else:
+            touches = summary.touches.between(first, last)
+        yield last, samples.features, touches
 
 
 def _after(before: Knowledge, changes: Iterable[AffineMap], rule: Rule) -> Knowledge:

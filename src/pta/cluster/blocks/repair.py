@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from pta.cluster.blocks.block import Block
+from pta.cluster.blocks.prototype_blocks import in_parts
 from pta.cluster.blocks.summary import BlockSummary, State
-from pta.core.samples import Samples
 from pta.engines.pta.advance import advance
 from pta.engines.pta.rule import Prototypes
 from pta.engines.pta.touches import Touches
@@ -21,7 +21,6 @@ from pta.methods.adapter import Adapter
 from pta.methods.pta import PTA
 
 EPSILON = 1e-6
-_AT_ONCE = 256
 _OF_R = ("anchored", "length", "resting")
 
 
@@ -72,14 +71,8 @@ def repair_block(
     both = Prototypes(**{name: torch.cat([was[name], now[name]]) for name in was})
     anchors, halves = adapter.classifier.anchors, (slice(0, len(classes)), slice(len(classes), None))
     learned = block.learned
-    for first in range(0, len(learned), _AT_ONCE):
-        last = min(first + _AT_ONCE, len(learned))
-        samples = Samples.unchecked(learned.features[first:last]).to(anchors)
-        if summary.touches is None:
-            found = adapter.touches(samples, learned.labels_of(first, last))
-        else:
-            found = summary.touches.between(first, last)
-        advance(both, anchors[classes].repeat(2, 1), samples.features, _twice(found, classes.numpy()), adapter.rule)
+    for last, features, touches in in_parts(adapter, learned, summary):
+        advance(both, anchors[classes].repeat(2, 1), features, _twice(touches, classes.numpy()), adapter.rule)
         was, now = ({name: rows[half] for name, rows in vars(both).items()} for half in halves)
         if bool((apart(was, now) <= epsilon / 2).all()):
             return Repaired(moved, path, end, int(torch.searchsorted(block.numbers, learned.numbers[last - 1])) + 1)

@@ -52,12 +52,14 @@ def write_labels(
 ) -> Labelled:
     """Write the rows of a block in the order of `keys`, both by number.
 
-    `streams` are those of the rows, and `learned` the labels that were learned with them.
+    `streams` are those of the rows, and `learned` the labels that are given for them.
     """
     nothing = (None, None, None)
     rows = [(number, key, *said.get(number, nothing)) for number, key in keys.items()]
     arrays = [pa.array(values, kind) for values, (_, kind) in zip(zip(*rows, strict=True), _COLUMNS, strict=True)]
     names = [column for column, _ in _COLUMNS]
+    if learned is not None:  # what could not be read was not learned
+        learned = [label if number in said else "" for number, label in zip(keys, learned, strict=True)]
     for column, texts in (("stream", streams), ("learned_label", learned)):
         if texts is not None:
             arrays, names = [*arrays, pa.array(texts, pa.string())], [*names, column]

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from pta.cluster.blocks.block import Block
@@ -19,10 +18,10 @@ from pta.cluster.blocks.summary import BlockSummary
 from pta.cluster.ray.extraction import FeatureBlock, block_name, read_block
 from pta.cluster.ray.label_block import Labelled, labelled, write_labels
 from pta.cluster.ray.storage import Folder
-from pta.core.labels import NONE, UNKNOWN
-from pta.data.label_file import as_in_csv, label_texts
+from pta.data.label_file import label_texts
 from pta.door.files import pack_tensors, unpack_tensors
 from pta.methods.adapter import Adapter
+from pta.run.predict import labels_of
 
 _KIND = "states of a block"
 _STATES = ("start", "end", "answers")
@@ -48,20 +47,17 @@ class StoredBlocks:
     def block(self, k: int) -> Block:
         """The features of a block, and the labels that are learned."""
         read = self._read(k)
-        return read.block if self.labels is None else read.block.with_labels(self._labels(read))
+        if self.labels is None:
+            return read.block
+        return read.block.with_labels(dict(zip(read.keys, labels_of(self.labels, read.keys.values()), strict=True)))
 
     def unlearned(self, k: int) -> int:
         """How many samples of a block are answered and not learned."""
-        return sum(label == NONE for label in self._labels(self._read(k)).values())
+        block = self.block(k)
+        return len(block) - len(block.learned)
 
     def _read(self, k: int) -> FeatureBlock:
         return read_block(self.features, self.blocks[k], self.features_run)
-
-    def _labels(self, read: FeatureBlock) -> dict[int, int]:
-        """By the numbers of samples that have features."""
-        known, failed = self.labels or {}, {number for number, _, _ in read.failed}
-        found = ((number, known.get(as_in_csv(key))) for number, key in read.keys.items() if number not in failed)
-        return {number: label for number, label in found if label is not None}
 
     def has(self, part: str, k: int) -> bool:
         """Whether a whole file is there."""
@@ -108,9 +104,6 @@ class StoredBlocks:
         columns = [getattr(answers, one.name).tolist() for one in fields(BlockAnswers)]
         said = {number: (names[a], p, names[b]) for number, a, p, b in zip(*columns, strict=True)}
         keys = dict(sorted(block.keys.items()))
-        learned = None
-        if self.labels is not None:
-            told = self._labels(block)
-            learned = label_texts(np.array([told.get(number, UNKNOWN) for number in keys], np.int64), names)
+        learned = None if self.labels is None else label_texts(labels_of(self.labels, keys.values()), names)
         name = block_name(self.blocks[k], "parquet")
         return write_labels(self.out, name, self.run, keys, said, block.failed, learned=learned)

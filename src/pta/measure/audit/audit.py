@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Literal
 
+from pta.data.label_file import NONE_OF_THEM
 from pta.door.safe_text import printable
 from pta.errors import InvalidParameter, nearest, shown
 from pta.measure.audit.gain_sequence import LEVEL, GainSequence, Side, sequence_of
@@ -18,8 +19,6 @@ from pta.measure.texts import signed, with_minus
 Answer = Literal["adapted", "zero-shot", "both", "neither", "cannot tell"]
 VALUES: dict[Answer, int] = {"adapted": 1, "zero-shot": -1, "both": 0, "neither": 0, "cannot tell": 0}
 """What an answer counts: +1 where only the adapted one is right, −1 where only zero-shot's is."""
-NONE = "none"
-"""The label of a sample of none of the classes."""
 SCREEN = ("first", "second", "both", "neither", "cannot tell")
 """What a person can say about two answers in the order in which they are shown."""
 
@@ -64,13 +63,13 @@ class Audit:
         answer: Any = said
         if said in SCREEN[:2]:
             right = self.draws.answers(len(self))[SCREEN.index(said)]
-            label = "" if right == NONE else right  # a class of that name would be read as none of the classes
+            label = "" if right == NONE_OF_THEM else right  # a class of that name would be read as none of the classes
             answer = "adapted" if (said == "first") == self.draws.adapted_first(len(self)) else "zero-shot"
         elif label and said != "neither":
             raise InvalidParameter(f"a class can be named for neither, not for {said}")
-        elif label not in ("", NONE, *self.class_names):
+        elif label not in ("", NONE_OF_THEM, *self.class_names):
             raise InvalidParameter(f"there is no class {shown(label)}; {nearest(label, self.class_names)}")
-        elif label in self.draws.answers(len(self)) and label != NONE:
+        elif label in self.draws.answers(len(self)) and label != NONE_OF_THEM:
             raise InvalidParameter(f"{shown(label)} is one of the two answers")
         return self.with_answer(Given(answer, label, datetime.now(UTC).isoformat(timespec="seconds")))
 
@@ -105,16 +104,16 @@ class Audit:
         values = [unknown if one.answer == "cannot tell" else VALUES[one.answer] for one in self.given]
         return sequence_of(values, len(self.draws.rows))
 
-    def verdict(self, audits: int) -> "Verdict":
+    def verdict(self, audits: int) -> "AuditVerdict":
         """The verdict of an audit that is over; `audits` is how many there were of this stream, with this one."""
         assert self.ending is not None
         low, high = (100 * end / self.draws.population.answered for end in self._sequence.ends)
         if_wrong, if_right = (self._sequence_with(unknown).side for unknown in (-1, 1))
-        return Verdict(self, self._sequence.side, (low, high), if_wrong, if_right, self.ending, audits)
+        return AuditVerdict(self, self._sequence.side, (low, high), if_wrong, if_right, self.ending, audits)
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AuditVerdict:
     """What an audit found."""
 
     audit: Audit

@@ -6,25 +6,24 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 
-from pta.data.label_file import as_in_csv, read_label_file
+from pta.data.label_file import NONE_OF_THEM, as_in_csv, read_label_file
 from pta.door.claims import sole_writer
 from pta.door.csv_rows import read_csv
 from pta.door.files import read_json, write_atomically
 from pta.door.plain_files import require_plain_file
 from pta.errors import UnreadableFile, nearest
-from pta.measure.audit.audit import NONE, VALUES, Audit, Given
+from pta.measure.audit.audit import VALUES, Audit, Given
 from pta.measure.audit.population import Draws
 from pta.measure.texts import csv_text
 
 BACK, STOP = "back", "stop"
 _OWN = ("label", "answer", "time", "audit")
-_NAMING = ("path", "id", "place", "sequence")
 
 
 def write_labels(path: Path, audit: Audit) -> None:
     """Write the answers so far, so that a kill loses none of them."""
     rows, mark = audit.draws.rows, audit.draws.fingerprint
-    naming = [name for name in _NAMING if any(name in dict(row.named) for row in rows)]
+    naming = audit.draws.naming
     lines = [
         [*(dict(row.named).get(name, "") for name in naming), one.label, one.answer, one.time, mark]
         for row, one in zip(rows, audit.given, strict=False)
@@ -70,7 +69,7 @@ def simulated(path: Path, audit: Audit) -> Audit:
 def _known_labels(path: Path, class_names: tuple[str, ...]) -> dict[tuple[str, int], str]:
     """Labels by path or id, and place: a class, `none`, or empty."""
     known = dict[tuple[str, int], str]()
-    names = {"": "", NONE: NONE} | {as_in_csv(name): name for name in class_names}
+    names = {"": "", NONE_OF_THEM: NONE_OF_THEM} | {as_in_csv(name): name for name in class_names}
     for row in read_label_file(path, with_empty=True):
         place = f"{path}: line {row.line}"
         if row.key is None:

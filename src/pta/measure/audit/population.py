@@ -12,12 +12,15 @@ from functools import cached_property
 
 from pta.errors import UnreadableFile
 
+NAMING = ("path", "id", "place", "sequence")
+"""The columns that can tell a row from others."""
+
 
 @dataclass(frozen=True)
 class ChangedRow:
     """A row whose adapted answer is not zero-shot's."""
 
-    named: tuple[tuple[str, str], ...]  # the columns that tell the row from others: path, id, place, sequence
+    named: tuple[tuple[str, str], ...]  # its columns of `NAMING`
     adapted: str
     zero_shot: str
 
@@ -72,6 +75,12 @@ class Draws:
     def rows(self) -> list[ChangedRow]:
         """The changed rows as they are drawn."""
         return [self.population.changed[number] for number in self._numbers]
+
+    @cached_property
+    def naming(self) -> list[str]:
+        """The columns that tell rows from others, in the order of `NAMING`."""
+        found = {name for row in self.rows for name, _ in row.named}
+        return [name for name in NAMING if name in found]
 
     def answers(self, draw: int) -> tuple[str, str]:
         """The two answers of a draw in the order in which a person sees them."""

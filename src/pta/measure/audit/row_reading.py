@@ -10,9 +10,8 @@ from pta.door.csv_rows import csv_rows
 from pta.door.files import understanding
 from pta.door.safe_text import printable
 from pta.errors import MissingPackage, UnreadableFile, explaining, how_to_install
-from pta.measure.audit.population import ChangedRow, Population
+from pta.measure.audit.population import NAMING, ChangedRow, Population
 
-_NAMING = ("path", "id", "place", "sequence")
 _LONGEST_LINE = 2**20
 _BLOCKS = "*.parquet"
 _COLUMNS_OF_BLOCKS = ("key", "label", "zero_shot_label", "learned_label", "adapted_label")
@@ -71,7 +70,7 @@ def _population(source: str, digest: str, rows: Iterable[tuple[str, Row]]) -> Po
 
 
 def _naming(place: str, row: Row) -> tuple[tuple[str, str], ...]:
-    columns = {name: _text(place, row, name) for name in _NAMING if name in row}
+    columns = {name: _text(place, row, name) for name in NAMING if name in row}
     columns |= {"path": _text(place, row, "key")} if "key" in row else {}
     if not (columns.get("path") or columns.get("id")):
         raise UnreadableFile(f"{place} has neither a path nor an id")

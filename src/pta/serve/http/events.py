@@ -1,8 +1,12 @@
-"""Server-sent events of a stream: its summary whenever it has changed, at most four times per second."""
+"""Server-sent events of a stream: its summary whenever it has changed, at most four times per second.
+
+An alarm that is raised, or is over, is an event `alarm` of its own, after the summary that has it.
+"""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import orjson
 from starlette.concurrency import run_in_threadpool
@@ -29,7 +33,7 @@ class Events:
         self._service = service
         self.most = most
         self.watching = 0
-        self._latest: dict[str, tuple[_Moment, bytes]] = {}  # by the name of the stream
+        self._latest: dict[str, tuple[_Moment, bytes, list[dict[str, Any]]]] = {}  # by the name of the stream
 
     def answer(self, name: str, seen: str | None) -> StreamingResponse:
         """The answer to one who watches."""
@@ -39,13 +43,18 @@ class Events:
     async def watch(self, name: str, seen: str | None, ended: Callable[[], bool]) -> AsyncIterator[bytes]:
         """Events until `ended`; `seen` is the last one that a watcher who comes back had, its `Last-Event-ID`."""
         last: _Moment | None = None
+        told = 0  # the row of the last alarm
         while not ended():
             try:
                 moment = self._service.version(name), time.monotonic() // _SECONDS_UNCHANGED
                 if moment != last:
-                    event = await self._event(name, moment)
+                    event, alarms = await self._event(name, moment)
                     if last is not None or not event.startswith(f"id: {seen}\n".encode()):
                         yield event
+                    for row in alarms:
+                        if last is not None and row["sequence"] > told:
+                            yield b"event: alarm\ndata: %b\n\n" % orjson.dumps(row)
+                    told = max([told, *(row["sequence"] for row in alarms)])
                     last = moment
             except Refused:  # the stream was deleted
                 self._latest.pop(name, None)
@@ -53,13 +62,15 @@ class Events:
                 return
             await asyncio.sleep(_SECONDS_BETWEEN)
 
-    async def _event(self, name: str, moment: _Moment) -> bytes:
+    async def _event(self, name: str, moment: _Moment) -> tuple[bytes, list[dict[str, Any]]]:
+        """The event of the summary, and the rows of alarms in it."""
         known = self._latest.get(name)
         if known is None or known[0] != moment:
             summary = await run_in_threadpool(self._service.summary, name)
+            alarms = summary["health"]["alarm_rows"]
             text = orjson.dumps(summary, option=orjson.OPT_SERIALIZE_NUMPY)
-            known = self._latest[name] = moment, b"id: %d\ndata: %b\n\n" % (summary["sequence"], text)
-        return known[1]
+            known = self._latest[name] = moment, b"id: %d\ndata: %b\n\n" % (summary["sequence"], text), alarms
+        return known[1:]
 
 
 class _Watching(StreamingResponse):

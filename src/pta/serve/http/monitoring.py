@@ -18,6 +18,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from pta.door.safe_text import printable
+from pta.monitor import KINDS
 from pta.serve.http.security import LogFormat
 from pta.serve.requests import Result
 from pta.serve.streams.service import Service
@@ -56,6 +57,20 @@ class AccessLog:
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
+MOST_STREAMS = 100
+"""That are named, those with the most samples."""
+_OF_STREAMS = {
+    "pta_stream_position": ("position", "Learned samples in force."),
+    "pta_stream_changed_ratio": ("changed", "Answers of the window that differ from zero-shot's."),
+    "pta_stream_zero_shot_confidence": ("zero_shot_confidence", "Mean confidence of zero-shot in the window."),
+    "pta_stream_answer_entropy_ratio": (
+        "answer_entropy_ratio",
+        "Entropy of the mean answer of the window, divided by that of zero-shot's.",
+    ),
+    "pta_stream_order": ("order", "Order statistic: about 1 for a shuffled stream."),
+}
+
+
 class Metrics(Collector):
     """Counts requests and samples in a registry of its own; the service is asked when the metrics are read."""
 
@@ -68,6 +83,7 @@ class Metrics(Collector):
             "pta_request_seconds", "Seconds per request.", ("route",), registry=self._registry, buckets=_BUCKETS
         )
         samples = Counter("pta_samples", "Samples answered.", ("outcome",), registry=self._registry)
+        self._rejected = Counter("pta_rejected", "Answers marked as rejected.", registry=self._registry)
         # Looking a child up takes longer than counting.
         self._requests = cache(requests.labels)
         self._seconds = cache(seconds.labels)
@@ -81,8 +97,14 @@ class Metrics(Collector):
 
     def reply(self, reply: Result) -> None:
         """Samples were answered."""
-        outcome = "repeated" if reply.repeated else "learned" if reply.learned else "not_learned"
-        self._samples(outcome).inc(len(reply.outputs["label"]))
+        sequences = reply.outputs["sequence"]
+        learned = int((sequences >= 0).sum())
+        if learned:
+            self._samples("repeated" if reply.repeated else "learned").inc(learned)
+        if learned < len(sequences):
+            self._samples("not_learned").inc(len(sequences) - learned)
+        if "rejected" in reply.outputs:
+            self._rejected.inc(int(reply.outputs["rejected"].sum()))
 
     def text(self) -> bytes:
         """Everything, as Prometheus reads it."""
@@ -97,7 +119,17 @@ class Metrics(Collector):
         yield GaugeMetricFamily("pta_queued_samples", "Samples that wait or are being answered.", value=service.queued)
         yield GaugeMetricFamily("pta_streams", "Streams.", value=len(streams))
         if self._per_stream:
-            learned = GaugeMetricFamily("pta_stream_position", "Learned samples in force.", labels=("stream",))
-            for stream in streams:
-                learned.add_metric((stream["name"],), stream["position"])
-            yield learned
+            yield from _stream_metrics(service.health(MOST_STREAMS))
+
+
+def _stream_metrics(streams: list[dict[str, Any]]) -> Iterator[GaugeMetricFamily]:
+    for name, (number, says) in _OF_STREAMS.items():
+        family = GaugeMetricFamily(name, says, labels=("stream",))
+        for stream in streams:
+            family.add_metric((stream["name"],), stream[number])
+        yield family
+    standing = GaugeMetricFamily("pta_stream_alarm", "1 while the alarm stands.", labels=("stream", "kind"))
+    for stream in streams:
+        for kind in KINDS:
+            standing.add_metric((stream["name"], kind), kind in stream["alarms"])
+    yield standing

@@ -57,6 +57,7 @@ def metadata(shape: Shape) -> dict[str, Any]:
     outputs = [
         {"name": one, "datatype": datatype, "shape": [-1, columns[one]] if one in columns else [-1]}
         for one, datatype in OUTPUTS.items()
+        if one != "rejected" or shape.rejects
     ]
     return {"name": shape.name, "versions": [VERSION], "platform": "pta", "inputs": inputs, "outputs": outputs}
 
@@ -137,7 +138,7 @@ def write_reply(reply: Result, wanted: Wanted, model: str) -> tuple[bytes, int |
     """The body of an answer, and the length of its JSON if binary outputs follow."""
     outputs, raw = [], []
     for name, binary in wanted.items():
-        if name in reply.outputs:  # a repeated answer has no top_… and no logits
+        if name in reply.outputs:  # a repeated answer has no top_… and no logits, and not all services reject
             tensor, content = write_tensor(name, OUTPUTS[name], reply.outputs[name], binary=binary)
             outputs.append(tensor)
             raw.append(content)

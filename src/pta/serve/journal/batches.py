@@ -9,6 +9,7 @@ from sqlite3 import Connection
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pta.serve.journal.chain import last_link, replace_argument, unchain
 from pta.serve.journal.rows import ANSWER, AnsweredRows, GroupRows, NewRequest, StoredAnswers
@@ -26,6 +27,7 @@ from pta.serve.journal.schema import (
     with_seal,
 )
 
+DIGEST_BYTES = 16  # of a request; marks may follow
 ITS_BATCH = "JOIN batches b ON b.id = (SELECT max(id) FROM batches WHERE id <= s.id)"
 ITS_SOURCE = "LEFT JOIN sources o ON o.id = s.source"
 _DROPPED = """
@@ -49,13 +51,17 @@ def group_rows(batch: Batch, rows: list[SampleRow], names: Mapping[int, str]) ->
 def answered_rows(
     batch: int, first: int, time: float, stored: bytes | None, rows: Sequence[tuple[Any, ...]]
 ) -> AnsweredRows:
-    """A batch from its samples (row, source, hash of the id in the first row of a request) and its stored answers."""
+    """A batch from its samples and its stored answers.
+
+    Samples are (row, source, and in the first row of a request the hash of its id, its marked digest and its size).
+    """
     hashes, places = list[bytes](), list[int]()
-    for _, _, id_hash in rows:
+    for _, _, id_hash, marked, size in rows:
         hashes.append(hashes[-1] if id_hash is None else id_hash)
-        places.append(places[-1] + 1 if id_hash is None else 0)
-    sequences = np.array([first + row - batch for row, _, _ in rows], np.int64)
-    sources = tuple(source for _, source, _ in rows)
+        if id_hash is not None:
+            places += places_of(marked, size).tolist()
+    sequences = np.array([first + row[0] - batch for row in rows], np.int64)
+    sources = tuple(row[1] for row in rows)
     answers = None if stored is None else np.frombuffer(stored[:-8], ANSWER)
     return AnsweredRows(first, time, sequences, sources, tuple(hashes), tuple(places), answers)
 
@@ -64,13 +70,24 @@ def rows_of(request: NewRequest, row: int, source: int | None) -> list[SampleRow
     """The rows of a request's samples, from a row on."""
     content = request.features.tobytes()
     width = request.features.shape[1] * 2
-    once = (request.id_hash, request.digest, len(request.features))
+    once = (request.id_hash, _marked(request), len(request.features))
     rows = []
     for i, touches in enumerate(request.touches):
         feature = content[i * width : (i + 1) * width]
         id_hash, digest, size = once if i == 0 else (None, None, None)
         rows.append(SampleRow(row + i, request.stream, source, id_hash, digest, size, touches, feature))
     return rows
+
+
+def _marked(request: NewRequest) -> bytes:
+    """The digest, and which samples of the request are learned unless all are, one bit each."""
+    return request.digest + (b"" if request.learned is None else np.packbits(request.learned).tobytes())
+
+
+def places_of(marked: bytes, size: int) -> NDArray[np.int64]:
+    """The places of learned samples in their request."""
+    marks = np.frombuffer(marked, np.uint8)[DIGEST_BYTES:]
+    return np.flatnonzero(np.unpackbits(marks)) if len(marks) else np.arange(size)
 
 
 def pages_of(group: Sequence[Batch]) -> int:

@@ -139,7 +139,9 @@ class Journal:
         """
         for start, digest, size, first, time, stored in self._database.read(query, stream, id_hash):
             answers = None if stored is None else np.frombuffer(stored[:-8], ANSWER)[start : start + size]
-            return Found(digest, time, np.arange(first + start, first + start + size), answers)
+            sequences = np.arange(first + start, first + start + size)
+            places = batches.places_of(digest, size)
+            return Found(digest[: batches.DIGEST_BYTES], time, sequences, answers, places)
         return None
 
     def batch_of(self, stream: int, sequence: int) -> BatchSpan:
@@ -164,7 +166,8 @@ class Journal:
         start = "SELECT max(first) FROM batches WHERE stream = ? AND first <= ?"
         first = self._database.read(start, stream, after + 1)[0][0] or 0
         next_batch = "SELECT id, first, span, time, answers FROM batches WHERE stream = ? AND first >= ? ORDER BY first"
-        samples = f"SELECT s.id, o.name, s.id_hash FROM samples s {batches.ITS_SOURCE} WHERE s.id BETWEEN ? AND ?"
+        columns = "s.id, o.name, s.id_hash, s.digest, s.size"
+        samples = f"SELECT {columns} FROM samples s {batches.ITS_SOURCE} WHERE s.id BETWEEN ? AND ?"
         while found := self._database.read(f"{next_batch} LIMIT 1", stream, first):
             ((id, first, span, time, stored),) = found
             if rows := self._database.read(f"{samples} ORDER BY s.id", id, id + span - 1):

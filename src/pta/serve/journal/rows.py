@@ -26,7 +26,7 @@ Answers = NDArray[np.void]
 
 
 class NewRequest(NamedTuple):
-    """A request to write: one id, and one row per sample. All are learned together or not at all."""
+    """A request to write: one id, and one row per learned sample. All are learned together or not at all."""
 
     stream: int
     id_hash: bytes  # 16 bytes
@@ -34,6 +34,7 @@ class NewRequest(NamedTuple):
     source: str | None
     features: NDArray[np.float16]  # B×d
     touches: Sequence[bytes]  # one per sample, as the caller packs them
+    learned: NDArray[np.bool_] | None = None  # which samples of the request these are; None: all of them
 
 
 class StoredAnswers(NamedTuple):
@@ -58,6 +59,7 @@ class Found(NamedTuple):
     time: float
     sequences: NDArray[np.int64]
     answers: Answers | None
+    places: NDArray[np.int64]  # of these samples in the request, which may have others that were not learned
 
 
 class GroupRows(NamedTuple):

@@ -77,7 +77,7 @@ CREATE TABLE batches (
 CREATE UNIQUE INDEX batches_by_sequence ON batches (stream, first);
 CREATE TABLE samples (
     id INTEGER PRIMARY KEY, stream INTEGER NOT NULL, source INTEGER,
-    id_hash BLOB, digest BLOB, size INTEGER,  -- of the request, in its first row
+    id_hash BLOB, digest BLOB, size INTEGER,  -- of the request, in its first row; see `batches.places_of`
     touches BLOB NOT NULL, feature BLOB NOT NULL
 );
 CREATE UNIQUE INDEX samples_by_id ON samples (stream, id_hash) WHERE id_hash IS NOT NULL;

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise
+from itertools import chain, compress, pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +32,13 @@ class Scored(NamedTuple):
     def of(self, rows: slice) -> "Scored":
         """Some of the samples."""
         return Scored._make(column[rows] for column in self)
+
+    def among(self, chosen: NDArray[np.bool_]) -> "Scored":
+        """Those of the samples that are chosen."""
+        if chosen.all():
+            return self
+        touches = list(compress(self.touches, chosen))
+        return Scored(self.features[chosen], self.unit[chosen], self.answers[chosen], touches)
 
     @staticmethod
     def joined(parts: "Sequence[Scored]") -> "Scored":
@@ -129,6 +137,7 @@ class StreamState:
     adapter: Adapter
     touches: NDArray[np.int64]  # C
     sequence: int
+    saved_in: Path | None = None  # the snapshot that it was read from
 
     @classmethod
     def fresh(cls, served: ServedModel) -> "StreamState":

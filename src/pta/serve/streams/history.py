@@ -11,6 +11,8 @@ force excludes.
   last label of a sample counts, and a sample that is excluded has none.
 * *Undo* lifts the last operation in force. Un-learning that erased the samples is passed over.
 * *Freeze* and *thaw* change no state, and neither does *answers*, which says whose answers are given.
+* *Alarm* says that an alarm of a monitor was raised or is over, and what follows from it while it stands. It changes no
+  state, and nothing lifts it.
 
 A label is in force from its row on, and the state of a running stream follows later. A row *corrected* says up to which
 label row it had come.
@@ -18,7 +20,7 @@ label row it had come.
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Self
@@ -33,7 +35,7 @@ LIFTABLE = ("reset", "import", "rewind", "unlearn", "label")
 """The operations that can be undone."""
 _STAYING = ("unlearn", "label")  # under a rewind
 _REPLAYED = ("rewind", "unlearn", "undo")  # after which a state has all labels that came before
-STATELESS = ("freeze", "thaw", "answers", "label", "corrected")
+STATELESS = ("freeze", "thaw", "answers", "alarm", "label", "corrected")
 """The operations after which a state goes on as it is."""
 
 
@@ -50,7 +52,9 @@ class History:
     frozen: bool
     labels: Labels
     """Those in force, also of samples that are excluded."""
-    _switches: tuple[OperationRow, ...]
+    alarms: dict[str, OperationRow]
+    """The rows of the alarms that stand, by kind."""
+    _switches: tuple[tuple[int, bool], ...]  # from which row on zero-shot's answers are given, or no longer
     _excluded: tuple[Span, ...]
     _excluded_of: dict[str, tuple[Span, ...]]
     _without_samples: tuple[int, ...]
@@ -87,7 +91,8 @@ class History:
             ),
             frozen=freezing[-1:] == ["freeze"],
             labels=Labels.of(labels, excluded, excluded_of),
-            _switches=tuple(one for one in operations if one.kind == "answers"),
+            alarms=_standing(operations),
+            _switches=tuple(_switches(operations)),
             _excluded=excluded,
             _excluded_of=excluded_of,
             _without_samples=tuple(one.sequence for one in operations),
@@ -114,12 +119,12 @@ class History:
     @property
     def answers(self) -> str:
         """Whose answers are given now: `adapted` or `zero-shot`."""
-        return self._switches[-1].argument["answers"] if self._switches else "adapted"
+        return "zero-shot" if self._switches and self._switches[-1][1] else "adapted"
 
     def was_zero_shot(self, sequences: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which samples were answered with zero-shot's answers."""
-        given = [False, *(one.argument["answers"] == "zero-shot" for one in self._switches)]
-        return np.array(given)[np.searchsorted([one.sequence for one in self._switches], sequences)]
+        given = [False, *(is_zero_shot for _, is_zero_shot in self._switches)]
+        return np.array(given)[np.searchsorted([sequence for sequence, _ in self._switches], sequences)]
 
     def spans(self, after: int, until: int) -> list[Span]:
         """The rows after one and up to another that are in force, but for un-learned sources."""
@@ -157,6 +162,26 @@ def waiting(operations: Iterable[OperationRow]) -> list[OperationRow]:
         elif one.kind == "corrected":
             labels = [label for label in labels if label.sequence > one.argument["until"]]
     return labels
+
+
+def _standing(operations: Iterable[OperationRow]) -> dict[str, OperationRow]:
+    """The last rows of alarms that are not over."""
+    last = {one.argument["kind"]: one for one in operations if one.kind == "alarm"}
+    return {kind: one for kind, one in last.items() if one.argument["raised"]}
+
+
+def _switches(operations: Iterable[OperationRow]) -> Iterator[tuple[int, bool]]:
+    """Zero-shot's answers are given if a person chose them, or while an alarm stands that is reacted to so."""
+    is_chosen, reacting = False, set[str]()
+    for one in operations:
+        if one.kind == "answers":
+            is_chosen = one.argument["answers"] == "zero-shot"
+        elif one.kind == "alarm":
+            kind, is_acting = one.argument["kind"], one.argument["raised"] and one.argument["reaction"] == "zero-shot"
+            reacting = reacting | {kind} if is_acting else reacting - {kind}
+        else:
+            continue
+        yield one.sequence, is_chosen or bool(reacting)
 
 
 def _is_start(operation: OperationRow) -> bool:

@@ -22,10 +22,12 @@ def sequences_of(past: Past, stream: LiveStream, labels: Iterable[SampleLabel]) 
                 "or was dropped for room",
                 404,
             )
-        if one.place >= len(found.sequences):
-            count = len(found.sequences)
-            raise Refused(f"the id {shown(one.id)} has samples at places 0 to {count - 1}, not at {one.place}")
-        yield int(found.sequences[one.place])
+        if one.place not in found.places:
+            places = f"0 to {found.places[-1]}"
+            if len(found.places) <= found.places[-1]:
+                places = ", ".join(map(str, found.places))
+            raise Refused(f"the id {shown(one.id)} has samples at places {places}, not at {one.place}")
+        yield int(found.sequences[found.places == one.place][0])
 
 
 def require_sample(past: Past, stream: LiveStream, sequence: int, is_there: bool) -> None:

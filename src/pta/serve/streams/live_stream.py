@@ -12,12 +12,13 @@ import numpy as np
 from pta.methods.classes import class_weights, cosines_with_text
 from pta.serve.journal.rows import OperationRow
 from pta.serve.streams.answering import Answered, StreamState
+from pta.serve.streams.health import Health, alarm_entry
 from pta.serve.streams.history import LIFTABLE, History, waiting
 from pta.serve.streams.past import Past, agrees
 from pta.serve.streams.served_model import rule_of
 
 _SECONDS = 10
-_MOST_ROWS, _MOST_SOURCES = 200, 50  # that are shown
+_MOST_ROWS, _MOST_SOURCES, _MOST_ALARMS = 200, 50, 100  # that are shown
 
 
 class LiveStream:
@@ -40,6 +41,9 @@ class LiveStream:
         self.lock, self.changing = Lock(), Lock()  # `changing` is held by the one operation under way
         self.state, self.recovered = state, state.sequence  # the last row that an earlier process may have written
         self.take_operations(operations)
+        self.health = Health(state.adapter)
+        self.health.recover(state.saved_in)
+        self.health.stand(self.history.alarms)
         self.replayed = (0, 0)  # samples of the replay that brings the state to its labels, and of how many
         self.frozen, self.gone = self.history.frozen, False
         self.failed: str | None = None  # why it learns nothing until the service is started again
@@ -148,6 +152,13 @@ def brief_summary(stream: LiveStream) -> dict[str, Any]:
         }
 
 
+def health_numbers(stream: LiveStream) -> dict[str, Any]:
+    """The numbers of its monitor, and the names of the alarms that stand."""
+    with stream.lock:
+        numbers = stream.health.monitor.numbers()
+        return {**numbers, "position": stream.state.adapter.position, "alarms": list(stream.history.alarms)}
+
+
 def full_summary(stream: LiveStream, read_only: str | None) -> dict[str, Any]:
     """Everything about a stream; counts of answers are since the service started, touches and weights those in force.
 
@@ -162,6 +173,8 @@ def full_summary(stream: LiveStream, read_only: str | None) -> dict[str, Any]:
         touches = stream.state.touches.tolist()
         adapter = stream.state.adapter
         weights, cosines = class_weights(adapter), cosines_with_text(adapter)
+        health = stream.health.summary(stream.history.alarms, adapter.classifier.class_names)
+        alarms = [alarm_entry(row) for row in stream.operations if row.kind == "alarm"][-_MOST_ALARMS:]
     if rule_of(adapter) is None:
         touches = [None] * len(touches)
     rows = zip(adapter.classifier.class_names, touches, weights, answers, cosines, strict=True)
@@ -178,12 +191,13 @@ def full_summary(stream: LiveStream, read_only: str | None) -> dict[str, Any]:
         "classes": [dict(zip(("name", "touches", "weight", "answers", "cosine"), row, strict=True)) for row in rows],
         "sources": [{"source": source, "samples": samples} for source, samples in largest],
         "timeline": _timeline(stream),
+        "health": {**health, "alarm_rows": alarms},
         "oldest": dict(zip(("sequence", "time"), oldest, strict=True)),
     }
 
 
 def _timeline(stream: LiveStream) -> list[dict[str, Any]]:
-    """Operations and snapshots, the newest last."""
+    """Operations of persons and snapshots, the newest last."""
     history = stream.history
     in_force = {row.sequence for row in history.in_force}
     rows: list[dict[str, Any]] = [
@@ -195,7 +209,7 @@ def _timeline(stream: LiveStream) -> list[dict[str, Any]]:
             "samples": row.argument.get("samples"),
             "in_force": row.sequence in in_force or row.kind not in LIFTABLE,
         }
-        for row in stream.operations[-_MOST_ROWS:]
+        for row in [row for row in stream.operations if row.kind != "alarm"][-_MOST_ROWS:]
     ]
     for one in stream.past.snapshots.saved[-_MOST_ROWS:] if stream.past else ():
         kind: dict[str, Any] = {"kind": "snapshot", "argument": {}, "samples": None, "in_force": agrees(one, history)}

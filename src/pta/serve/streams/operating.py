@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pta.core.labels import NONE
 from pta.errors import MachineFailure, UserMistake, nearest
 from pta.methods.frozen import frozen_warning
 from pta.serve.journal.rows import JournalLike, OperationRow
@@ -18,7 +19,7 @@ from pta.serve.streams.answering import StreamState
 from pta.serve.streams.corrections import Corrections
 from pta.serve.streams.history import History
 from pta.serve.streams.labelled_samples import require_sample, sequences_of
-from pta.serve.streams.labels import NONE, label_argument
+from pta.serve.streams.labels import label_argument
 from pta.serve.streams.live_stream import LiveStream
 from pta.serve.streams.past import Past, imported_adapter
 from pta.serve.streams.pipeline import Pipeline
@@ -119,6 +120,8 @@ class Operating:
         done = self._replay({"source": source, "erase": erase, "first": first})
         if is_erasing:
             assert self._saving is not None  # as there is a journal
+            with stream.lock:
+                stream.health.forget_features()
             self._saving.save(stream).result()  # snapshots that learned from the rows go before the rows
             self._saving.thread.submit(past.snapshots.remove, first, done["sequence"] - 1).result()
             self._pipeline.write(lambda: past.journal.erase(past.number, source, done["sequence"]), self._read_again)

@@ -17,7 +17,7 @@ from pta.door.files import remove_temporary_files, write_atomically
 from pta.engines.gpu.processors import numba_is_installed
 from pta.errors import PtaError, StateMismatch
 from pta.methods import Adapter, from_bytes, load_adapter
-from pta.methods.state_file import read_stream
+from pta.methods.state_file import Monitored, read_stream
 from pta.serve.journal.data_folder import (
     digest_of,
     keep_private,
@@ -74,12 +74,12 @@ class Snapshots:
         found = (_described(path) for path in folder.glob("[0-9]*.safetensors"))
         self.saved = sorted((one for one in found if one is not None), key=lambda one: one.sequence)
 
-    def save(self, state: StreamState, time: float, fingerprint: str, interval: int) -> None:
+    def save(self, state: StreamState, time: float, fingerprint: str, interval: int, monitor: Monitored) -> None:
         """Write a snapshot, and remove those that lie closer together than an interval of samples."""
         part = self._folder / _UNFINISHED.format(f"{state.sequence:020}")
         about = {"sequence": state.sequence, "time": time, "fingerprint": fingerprint, "made_by": made_by()}
         about["touches"] = state.touches.tolist()
-        state.adapter.save(part, stream=about)
+        state.adapter.save(part, stream=about, monitor=monitor)
         keep_private(part)
         path = part.with_name(f"{state.sequence:020}-{digest_of(part.read_bytes())}.safetensors")
         part.replace(path)
@@ -130,7 +130,7 @@ class Snapshots:
         if about["made_by"] != made_by():
             before, now = (", ".join(one.values()) for one in (about["made_by"], made_by()))
             _log.warning("%s was learned with %s; here, with %s, answers agree up to rounding", path, before, now)
-        return StreamState(adapter, np.array(about["touches"], np.int64), about["sequence"])
+        return StreamState(adapter, np.array(about["touches"], np.int64), about["sequence"], path)
 
 
 def agrees(saved: SavedState, history: History) -> bool:

@@ -17,6 +17,8 @@ from pta.serve.requests import USUAL_OUTPUTS, Refused, Request, Result, id_hash
 from pta.serve.streams.answering import Answered, Scored
 from pta.serve.streams.live_stream import LiveStream
 
+Outputs = dict[str, NDArray[Any]]
+
 
 class PendingRequest:
     """A request on its way through the service."""
@@ -35,14 +37,41 @@ class PendingRequest:
         self.same: list[Future[Result]] = []  # of requests with the same id that came meanwhile
         if request.features is not None:
             self.features = request.features
-        self.first: int | None = None  # sequence number of its first sample, once it is in the journal
-        self.reason: str | None = None  # why it is not learned
+        self.held = np.zeros(len(request), dtype=bool)  # samples that are not learned, whatever happens to the others
+        self.found: Found | None = None  # the others, if they were learned before
+        self.first: int | None = None  # sequence number of its first learned sample, once it is in the journal
+        self.is_to_learn = False  # as the writing thread decides
+        self.reason: str | None = None  # why it is not learned, or why some samples are not
+        self.parts: list[tuple[NDArray[np.int64], Outputs]] = []  # places of answered samples, and their answers
 
     @property
     def sequences(self) -> NDArray[np.int64]:
         """The sequence numbers of its samples, −1 where they are not learned."""
-        count = len(self)
-        return np.full(count, -1) if self.first is None else np.arange(self.first, self.first + count)
+        numbers = np.full(len(self), -1)
+        if self.first is not None:
+            numbers[~self.held] = self.first + np.arange(np.count_nonzero(~self.held))
+        return numbers
+
+    def chosen(self, *, learn: bool) -> NDArray[np.bool_]:
+        """Its samples that are learned now, or those that are answered now without learning."""
+        if self.first is not None:
+            return ~self.held if learn else self.held
+        if learn:
+            return np.zeros(len(self), dtype=bool)
+        return np.ones(len(self), dtype=bool) if self.found is None else self.held
+
+    def take_found(self, found: Found) -> None:
+        """Some of its samples were learned before; the others are answered now."""
+        self.found = found
+        self.held = ~np.isin(np.arange(len(self)), found.places)
+        self.reason = f"{len(self) - len(found.places)} of {len(self)} samples were not learned"
+
+    def hold(self, least: float) -> None:
+        """Hold the samples that have a lower zero-shot probability."""
+        self.held = self.scored.answers["zero_shot_probability"] < least
+        if self.held.any():
+            count = f"{np.count_nonzero(self.held)} of {len(self)} samples"
+            self.reason = f"{count} not learned: their zero-shot probability is below {least:g} (--reject-holds)"
 
     def __len__(self) -> int:
         return len(self.request)
@@ -109,37 +138,56 @@ def require_same(digest: bytes, request: Request) -> None:
 class Replies:
     """Makes replies with the names of the classes."""
 
-    def __init__(self, class_names: Sequence[str]) -> None:
-        self._names = np.array(class_names, dtype=object)
+    def __init__(self, class_names: Sequence[str], reject_below: float | None = None) -> None:
+        self._names, self._reject_below = np.array(class_names, dtype=object), reject_below
 
-    def first(self, job: PendingRequest, answered: Answered, rows: slice, zero_shot: Answered | None) -> Result:
-        """The reply to a request that has some of the rows of a batch; with zero-shot's answers if these are given."""
-        request = job.request
-        outputs = self._outputs(answered.answers[rows], job.sequences, zero_shot is not None)
-        if request.top or request.logits:
-            given = zero_shot or answered
-            logits = given.logits[rows]
-            if request.top:
-                best = logits.topk(min(request.top, len(self._names)), dim=1).indices.numpy()
-                outputs["top_label"] = self._names[best]
-                outputs["top_probability"] = np.take_along_axis(given.chances[rows], best, axis=1).astype(np.float32)
-            if request.logits:
-                outputs["logits"] = logits.float().numpy()
-        return Result(job.id, request.stream, job.first is not None, False, job.reason, outputs)
+    def add_part(
+        self,
+        job: PendingRequest,
+        places: NDArray[np.int64],
+        answered: Answered,
+        given: Answered,
+        rows: slice,
+        is_zero_shot: bool,
+    ) -> None:
+        """Some samples of a request are some rows of a batch; top classes and logits are from `given`."""
+        request, logits = job.request, given.logits[rows]
+        outputs = self._outputs(answered.answers[rows], job.sequences[places], is_zero_shot)
+        if request.top:
+            best = logits.topk(min(request.top, len(self._names)), dim=1).indices.numpy()
+            outputs["top_label"] = self._names[best]
+            outputs["top_probability"] = np.take_along_axis(given.chances[rows], best, axis=1).astype(np.float32)
+        if request.logits:
+            outputs["logits"] = logits.float().numpy()
+        job.parts.append((places, outputs))
+
+    def first(self, job: PendingRequest) -> Result:
+        """The reply to a request whose samples are answered."""
+        return Result(job.id, job.request.stream, job.first is not None, False, job.reason, _in_order(job.parts))
 
     def repeated(self, job: PendingRequest, found: Found, answers: Answers, is_zero_shot: bool) -> Result:
-        """The reply that an id was given first, as far as it is stored."""
-        outputs = self._outputs(answers, found.sequences, is_zero_shot)
-        return Result(job.id, job.request.stream, True, True, None, outputs)
+        """The reply that an id was given first, as far as it is stored; samples that were held are answered now."""
+        parts = [(found.places, self._outputs(answers, found.sequences, is_zero_shot)), *job.parts]
+        return Result(job.id, job.request.stream, True, True, job.reason, _in_order(parts))
 
-    def _outputs(self, answers: Answers, sequences: NDArray[np.int64], is_zero_shot: bool) -> dict[str, NDArray[Any]]:
+    def _outputs(self, answers: Answers, sequences: NDArray[np.int64], is_zero_shot: bool) -> Outputs:
         labels = {name: self._names[answers[name]] for name in ("label", "zero_shot_label")}
         numbers = {name: answers[name] for name in ("probability", "zero_shot_probability", "entropy")}
         labels["adapted_label"] = labels["label"]
         if is_zero_shot:
             labels["label"] = labels["zero_shot_label"]
             numbers |= {name: answers[f"zero_shot_{name}"] for name in ("probability", "entropy")}
+        if self._reject_below is not None:
+            numbers["rejected"] = numbers["probability"] < self._reject_below
         return {**labels, **numbers, "sequence": sequences}
+
+
+def _in_order(parts: Sequence[tuple[NDArray[np.int64], Outputs]]) -> Outputs:
+    """The answers to all samples of a request, as far as each part has them."""
+    if len(parts) == 1:
+        return parts[0][1]
+    order = np.argsort(np.concatenate([places for places, _ in parts]))
+    return {name: np.concatenate([outputs[name] for _, outputs in parts])[order] for name in parts[0][1]}
 
 
 _NONE: Answers = np.empty(0, ANSWER)

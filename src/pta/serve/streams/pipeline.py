@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pta.errors import MachineFailure, UserMistake
 from pta.serve.journal.rows import Answers, Committed, Found, JournalLike, NewRequest
 from pta.serve.requests import Refused, Result
+from pta.serve.streams.alarm_rows import AlarmRows
 from pta.serve.streams.answering import Answered, Scored, answer, answer_zero_shot, rounded, score, warm_up
 from pta.serve.streams.live_stream import LiveStream
 from pta.serve.streams.pending import LastAnswers, PendingRequest, PendingRequests, Replies, require_same
@@ -71,13 +72,14 @@ class Pipeline:
     ) -> None:
         self._journal = journal
         self._pending = pending
-        self._quota = settings.quota
+        self._quota, self._reject_holds, self._reactions = settings.quota, settings.reject_holds, settings.reactions
+        rows = self.alarm_rows = AlarmRows(journal, lambda: self.put(Change(rows.write, rows.apply)))
         self._streams, self._saving = streams, saving
         adapter = served.fresh()
         warm_up(adapter)
         self._classifier = adapter.classifier
         self._rule = rule_of(adapter)
-        self._replies = Replies(served.classifier.class_names)
+        self._replies = Replies(served.classifier.class_names, settings.reject_below)
         self._pictures: PictureEncoder | None = None
         if served.encoder is not None:
             limits = settings.limits, settings.max_request_pixels
@@ -112,6 +114,7 @@ class Pipeline:
         for stage in reversed(self._stages):
             stage.close()
         self.beside.shutdown()
+        self.alarm_rows.apply(self.alarm_rows.write())  # of the last groups
         with suppress(MachineFailure):  # they are computed again when somebody asks
             while self.last_answers.groups:
                 self._commit([])
@@ -160,7 +163,10 @@ class Pipeline:
         self._hand_to_writing(rest)
 
     def _is_answered(self, job: PendingRequest) -> bool:
-        """Whether a request with this id was learned before; it is then answered as it was."""
+        """Whether a request with this id was learned before; it is then answered as it was.
+
+        If some of its samples were held, these are answered first, as any that are not learned.
+        """
         request = job.request
         stream = self._streams.by_name.get(job.request.stream)
         if request.id is None or request.learn == "false" or stream is None:
@@ -170,12 +176,19 @@ class Pipeline:
             return False
         with errors_told_to(partial(self._pending.finish, job)):
             require_same(found.digest, request)
-            answers = self._answers(stream, found)
-            if answers is not None:
-                self._pending.finish(job, self._repeated(stream, job, found, answers))
-            else:
-                self.beside.submit(self._recall, job, stream)
+            if len(found.places) < len(job):
+                job.take_found(found)
+                return False
+            self._repeat(job, stream, found)
         return True
+
+    def _repeat(self, job: PendingRequest, stream: LiveStream, found: Found) -> None:
+        """Answer a request that was learned before, once the samples that were held are answered."""
+        answers = self._answers(stream, found)
+        if answers is not None:
+            self._pending.finish(job, self._repeated(stream, job, found, answers))
+        else:
+            self.beside.submit(self._recall, job, stream)
 
     def _answers(self, stream: LiveStream, found: Found) -> Answers | None:
         return self.last_answers.find(stream.number, found.sequences) if found.answers is None else found.answers
@@ -220,7 +233,7 @@ class Pipeline:
             with errors_told_to(partial(self._pending.finish, job)):
                 self._decide(job)
                 going_on.append(job)
-        learning = [job for job in going_on if job.request.learn != "false" and job.reason is None]
+        learning = [job for job in going_on if job.is_to_learn]
         group = CommittedGroup(going_on)
         if learning:
             try:
@@ -232,6 +245,7 @@ class Pipeline:
             except MachineFailure as error:
                 for job in learning:
                     job.reason = str(error)
+                    job.is_to_learn = False
                     if job.request.learn == "true":
                         group.jobs.remove(job)
                         self._pending.finish(job, Refused(f"nothing was learned: {error}", 503))
@@ -241,11 +255,7 @@ class Pipeline:
     def _commit(self, learning: list[PendingRequest]) -> Committed:
         """One transaction, with the oldest answers that are not written yet."""
         answers = self.last_answers.oldest()
-        requests = [
-            NewRequest(job.stream.number, job.id_hash, asked.digest, asked.source, scored.features, scored.touches)
-            for job, asked, scored in ((job, job.request, job.scored) for job in learning)
-        ]
-        committed = self._journal.commit(requests, answers)
+        committed = self._journal.commit([_row_of(job) for job in learning], answers)
         if answers is not None:
             self.last_answers.groups.popleft()
         return committed
@@ -254,17 +264,24 @@ class Pipeline:
         """Whether a job is learned, and if not, why."""
         request = job.request
         stream = job.stream = self._streams.get_or_create(request.stream)
-        if request.learn == "false":
+        if request.learn == "false" or job.found is not None:
             return
         broken = stream.failed or self._journal.read_only
         if stream.frozen:
             refused = Refused(f"stream {stream.name} is frozen; thaw it, or send learn=try", 409)
         elif broken:
             refused = Refused(f"nothing is learned until the service is started again: {broken}", 503)
-        elif self._quota is not None and not stream.within_quota(len(job), self._quota):
-            refused = Refused(f"stream {stream.name} may learn {self._quota} samples per minute", 429, 60)
-        else:
+        elif (held := _held(job)) is not None:
+            job.reason = held
             return
+        else:
+            if self._reject_holds is not None:
+                job.hold(self._reject_holds)
+            count = int(np.count_nonzero(~job.held))
+            if self._quota is None or stream.within_quota(count, self._quota):
+                job.is_to_learn = count > 0
+                return
+            refused = Refused(f"stream {stream.name} may learn {self._quota} samples per minute", 429, 60)
         if request.learn == "true":
             raise refused
         job.reason = str(refused)
@@ -282,50 +299,98 @@ class Pipeline:
 
     def _learn_group(self, group: CommittedGroup) -> None:
         """One batch per stream; the answers are kept until the next commit."""
-        stored, replies = {}, []
+        stored = {}
         streams: dict[LiveStream, list[PendingRequest]] = {}
         for job in group.jobs:
             streams.setdefault(job.stream, []).append(job)
         for stream, jobs in streams.items():
             for learn in (True, False):
-                some = [job for job in jobs if (job.first is not None) is learn]
+                some = [job for job in jobs if job.chosen(learn=learn).any() and not job.future.done()]
                 if not some:
                     continue
                 # The other streams of the group still learn what is in the journal.
                 with errors_told_to(partial(self._fail, some)), stream.lock:
-                    scored = Scored.joined([job.scored for job in some])
+                    chosen = [job.chosen(learn=learn) for job in some]
+                    parts = [job.scored.among(one) for job, one in zip(some, chosen, strict=True)]
+                    scored = Scored.joined(parts)
                     answered = self._answer(stream, some, scored, learn)
                     shadowing = stream.history.answers == "zero-shot"
-                    alone = answer_zero_shot(self._classifier, scored) if shadowing else None
+                    given = answered
+                    if shadowing and any(job.request.top or job.request.logits for job in some):
+                        given = answer_zero_shot(self._classifier, scored)
                     if learn:
-                        stored[stream.number] = int(some[0].sequences[0]), answered.answers
+                        stored[stream.number] = int(some[0].sequences[chosen[0]][0]), answered.answers
                         stream.time = group.time
                         stream.since_snapshot += len(answered.answers)
                     now = time.perf_counter()
                     stream.statistics.add(answered, learn, [now - job.began for job in some])
                     stream.version += 1
-                    replies += [(job, self._replies.first(job, answered, rows, alone)) for job, rows in _slices(some)]
+                    places = [np.flatnonzero(one) for one in chosen]
+                    for job, own, rows in zip(some, places, _consecutive(map(len, places)), strict=True):
+                        self._replies.add_part(job, own, answered, given, rows, shadowing)
+                    sources = [job.request.source or "" for job, own in zip(some, places, strict=True) for _ in own]
+                    self._measure(stream, sources, scored, answered, learn)
         if stored:
             self.last_answers.add(group.number, stored)
-        for job, reply in replies:
-            self._pending.finish(job, reply)
+        for job in group.jobs:
+            if job.future.done():
+                continue
+            if job.found is None:
+                self._pending.finish(job, self._replies.first(job))
+            else:
+                with errors_told_to(partial(self._pending.finish, job)):
+                    self._repeat(job, job.stream, job.found)
         if (saving := self._saving()) is not None:
             for stream in streams:
                 saving.save_if_due(stream)
+
+    def _measure(
+        self, stream: LiveStream, sources: list[str], scored: Scored, answered: Answered, learned: bool
+    ) -> None:
+        """Have the rows of alarms written that follow from a group; they take effect later."""
+        seen = scored.unit, answered, learned, sources, stream.state.adapter
+        self.alarm_rows.add(stream, stream.health.add(*seen, self._reactions))
 
     def _answer(self, stream: LiveStream, jobs: list[PendingRequest], scored: Scored, learn: bool) -> Answered:
         if not learn:
             return answer(stream.state.adapter, scored, learn=False)
         try:
-            return stream.state.learn(scored, int(jobs[-1].sequences[-1]))
+            return stream.state.learn(scored, int(jobs[-1].sequences.max()))
         except Exception as error:
             stream.failed = f"stream {stream.name} could not learn what is in the journal: {error}"
             raise
 
 
+def _held(job: PendingRequest) -> str | None:
+    """Why a request is not learned while an alarm stands, by the reactions of the rows that are applied."""
+    stream = job.stream
+    reactions = {row.argument["reaction"]: row for row in stream.history.alarms.values()}
+    if (row := reactions.get("hold")) is not None:
+        return f"stream {stream.name} holds while the alarm {row.argument['kind']} stands"
+    if "cap" in reactions:
+        with stream.lock:
+            if not stream.health.is_below_cap(job.scored.unit, job.request.source or ""):
+                return f"stream {stream.name} caps what one source gives, and the request is above it"
+    return None
+
+
 def _slices(jobs: Sequence[PendingRequest]) -> Iterator[tuple[PendingRequest, slice]]:
     """Jobs with their rows in a batch of all of them."""
+    return zip(jobs, _consecutive(map(len, jobs)), strict=True)
+
+
+def _consecutive(lengths: Iterable[int]) -> Iterator[slice]:
     start = 0
-    for job in jobs:
-        yield job, slice(start, start + len(job))
-        start += len(job)
+    for length in lengths:
+        yield slice(start, start + length)
+        start += length
+
+
+def _row_of(job: PendingRequest) -> NewRequest:
+    """What is written of a request: the samples that are not held."""
+    asked, learned = job.request, ~job.held
+    scored = job.scored.among(learned)
+    marks = None if learned.all() else learned
+    return NewRequest(
+        job.stream.number, job.id_hash, asked.digest, asked.source, scored.features, scored.touches, marks
+    )

@@ -3,9 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from pta.data.label_file import label_texts
 from pta.serve.journal.rows import AnsweredRows, Answers
 from pta.serve.requests import Refused
 from pta.serve.streams.history import History
@@ -26,14 +24,13 @@ def rows_after(
     """
     if (past := stream.past) is None:
         raise Refused("rows are in the journal, and this service was started with --no-journal", 409)
-    names = np.array([*class_names, "none", ""], dtype=object)  # the last two at NONE and UNKNOWN
     rows: list[dict[str, Any]] = []
     left_out = 0
     unwritten = last_answers.of_stream(stream.number)  # before the journal is read, because they move there
     for batch in past.journal.answered(past.number, after):
         answers = unwritten.get(batch.first) if batch.answers is None else batch.answers
         if answers is not None:
-            rows += [row for row in _rows(batch, answers, stream.history, names) if row["sequence"] > after]
+            rows += [row for row in _rows(batch, answers, stream.history, class_names) if row["sequence"] > after]
         elif batch.first > stream.recovered:
             break  # it is being answered
         else:
@@ -43,9 +40,9 @@ def rows_after(
     return {"rows": rows, "next": None, "left_out": left_out}
 
 
-def _rows(batch: AnsweredRows, answers: Answers, history: History, names: NDArray[Any]) -> Iterator[dict[str, Any]]:
+def _rows(batch: AnsweredRows, answers: Answers, history: History, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     given = answers[batch.sequences - batch.first]
-    labels = names[history.labels.find(batch.sequences)].tolist()
+    labels = label_texts(history.labels.find(batch.sequences), names)
     was_zero_shot = history.was_zero_shot(batch.sequences).tolist()
     for number, sequence in enumerate(batch.sequences.tolist()):
         one, of = given[number], "zero_shot_" if was_zero_shot[number] else ""

@@ -79,9 +79,13 @@ class ServiceSettings:
     quota: int | None = None  # learned samples per stream and minute
     auto_create: int = 0  # streams that may come into being on first use
     journal_max: int | None = None  # bytes
+    reactions: Mapping[str, str] = field(default_factory=dict)  # to alarms that stand, by kind
+    silent_after: float | None = None  # seconds without a sample
     repair: bool = False  # cut a damaged journal at its last whole group
     snapshot_samples: int = 10_000
     snapshot_seconds: float = 60.0
+    reject_below: float | None = None  # answers of a lower probability are marked as rejected
+    reject_holds: float | None = None  # samples of a lower zero-shot probability are not learned
     limits: Limits = USUAL_LIMITS  # of a picture
     max_request_pixels: int = 2**28  # of all pictures of a request: 256 of 1,024×1,024, or three of the largest
 
@@ -97,6 +101,7 @@ class Shape:
     takes_pictures: bool
     batch: int  # the most samples of a request
     durable: bool  # False with --no-journal
+    rejects: bool = False  # whether answers say if they are rejected
 
     @property
     def classes(self) -> int:

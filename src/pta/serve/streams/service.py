@@ -14,8 +14,9 @@ from pta.serve.journal.data_folder import keep_private
 from pta.serve.journal.journal import Journal, written_identity
 from pta.serve.journal.rows import JournalLike, NoJournal
 from pta.serve.requests import Refused, Request, Result
+from pta.serve.streams.alarm_rows import Silence
 from pta.serve.streams.corrections import Corrections
-from pta.serve.streams.live_stream import brief_summary, full_summary
+from pta.serve.streams.live_stream import brief_summary, full_summary, health_numbers
 from pta.serve.streams.operating import Operating
 from pta.serve.streams.past import imported_adapter
 from pta.serve.streams.pending import PendingRequests
@@ -36,7 +37,8 @@ class Service:
         names = served.classifier.class_names
         encoder = served.encoder
         fixed = settings.name, served.method, encoder is not None, settings.batch, journal.is_durable
-        self.shape = Shape(served.classifier.dim, names, *fixed)
+        rejects = settings.reject_below is not None
+        self.shape = Shape(served.classifier.dim, names, *fixed, rejects)
         self._journal, self._draining = journal, False
         self._pending = PendingRequests(settings.queue)
         with one_thread("recover") as alone:  # a replay has the bits of what was learned on one thread
@@ -46,6 +48,7 @@ class Service:
         if durable is not None:
             self._saving = Saving(settings, durable, self._streams, self._pipeline.write)
         self._corrections = Corrections(journal, self._pipeline)
+        self._silence = Silence(settings, self._streams, self._pipeline.alarm_rows)
         shared = self._streams, self._pipeline, self._saving, self._corrections
         self._operating = partial(Operating, served, journal, *shared)
 
@@ -101,6 +104,11 @@ class Service:
         """What the page shows of a stream."""
         return full_summary(self._streams.require(name), self._journal.read_only)
 
+    def health(self, most: int) -> list[dict[str, Any]]:
+        """What is measured of the streams with the most samples, with the names of the alarms that stand."""
+        largest = sorted(self._streams, key=lambda stream: -stream.health.monitor.position)[:most]
+        return [brief_summary(stream) | health_numbers(stream) for stream in largest]
+
     def version(self, name: str) -> int:
         """A number that changes with every group and operation."""
         return self._streams.require(name).version
@@ -151,6 +159,7 @@ class Service:
             with stream.changing:
                 pass
         self._corrections.close()
+        self._silence.close()
         if self._saving is not None:
             self._saving.stop_dropping()
         self._pipeline.close()

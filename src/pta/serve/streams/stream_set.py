@@ -191,6 +191,7 @@ class Saving:
         with stream.lock:
             state = stream.state.copy()
             fingerprint = stream.applied.fingerprint(state.sequence)
+            monitor = stream.health.packed()
             when = stream.time
             stream.since_snapshot = 0
             stream.snapshot_taken = time.monotonic()
@@ -199,7 +200,7 @@ class Saving:
         def write() -> None:
             try:
                 if not stream.gone and stream.failed is None:
-                    snapshots.save(state, when, fingerprint, self._settings.snapshot_samples)
+                    snapshots.save(state, when, fingerprint, self._settings.snapshot_samples, monitor)
             except (PtaError, OSError) as error:
                 _log.warning("no snapshot of stream %s: %s", stream.name, error)
             finally:

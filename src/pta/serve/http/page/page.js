@@ -187,6 +187,7 @@ function render() {
   spark("changed-line", (point) => point.changed);
   spark("position-line", (point) => point.position);
   renderEntropy();
+  renderHealth();
   renderClasses();
   renderSources();
   renderHistory();
@@ -199,6 +200,44 @@ function renderEntropy() {
   show("entropy-mean", decimal(summary.mean_prediction_entropy, 3));
   show("log-classes", top.toFixed(2));
   curves($("entropy"), [["zero-shot", (point) => point.zeroShot], ["mean", (point) => point.mean], ["adapted", (point) => point.adapted]], top);
+}
+
+function healthCurve(id, value, level, top) {
+  const { series, alarm_rows: alarms } = summary.health;
+  const first = series.length ? series[0].position : 0;
+  const length = Math.max(series.length ? series[series.length - 1].position - first : 0, 1);
+  const x = (position) => (100 * (position - first)) / length;
+  const y = (number) => 98 - (96 * Math.min(number, top)) / top;
+  const lines = [drawn("polyline", { class: "adapted", points: series.map((one) => `${x(one.position)},${y(value(one))}`).join(" ") })];
+  if (known(level)) lines.push(drawn("polyline", { class: "zero-shot", points: `0,${y(level)} 100,${y(level)}` }));
+  const marks = alarms.filter((one) => one.raised && one.position >= first).map((one) => drawn("rect", { class: "alarm", x: x(one.position) - 1, y: 88, width: 2, height: 12 }));
+  const svg = $(id);
+  svg.setAttribute("viewBox", "0 0 100 100");
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.replaceChildren(...lines, ...marks);
+}
+
+function renderHealth() {
+  const { health } = summary;
+  const says = health.alarms.map((one) => `${one.kind}, ${one.sentence}${one.reaction === "note" ? "" : ` (${one.reaction})`}.`);
+  show("alarms", says.join(" ") || "No alarm stands.");
+  const measured = health.position >= 64;
+  show("health-confidence", measured ? share(health.zero_shot_confidence) : "–");
+  show("health-changed", measured ? share(health.changed) : "–");
+  show("health-ratio", measured ? decimal(health.answer_entropy_ratio, 2) : "–");
+  show("health-order", measured ? decimal(health.order, 2) : "–");
+  healthCurve("confidence-curve", (one) => one.zero_shot_confidence, health.reference?.zero_shot_confidence, 1);
+  healthCurve("changed-curve", (one) => one.changed, null, 1);
+  healthCurve("ratio-curve", (one) => one.answer_entropy_ratio, 1, 2);
+  healthCurve("order-curve", (one) => one.order, 1, 4);
+  show("shadow", summary.answers === "zero-shot" ? "Answer with adaptation…" : "Answer with zero-shot…");
+  const last = [...health.last_answers].reverse().map((one, number) => ({ ...one, number }));
+  rows($("last-answers"), last, (one) => String(one.number), 0, (row) => {
+    const figures = ["th", "td", "td", "td"].map((kind) => cell(row, kind));
+    figures[0].scope = "row";
+    return (one) => [one.label, share(one.probability), one.zero_shot_label, share(one.zero_shot_probability)].forEach((text, i) => (figures[i].textContent = text));
+  });
+  $("last-answers").hidden = !last.length;
 }
 
 function renderClasses() {
@@ -335,6 +374,7 @@ const QUESTIONS = {
   thaw: () => ["Thaw", "It learns again from the next request on."],
   undo: () => ["Undo", "The last reset, rewind, un-learning, label or import in force is lifted. Samples learned since then stay."],
   rewind: ({ sequence }) => ["Rewind", `It goes back to sequence ${count(sequence)}. What was learned later is no longer in force. Undo brings it back.`],
+  answers: ({ answers }) => [`Answer with ${answers}`, "Learning goes on. An alarm that is reacted to with zero-shot still is."],
   unlearn: ({ source }) => ["Un-learn", `The state becomes as if ${source} had never sent a sample. What it sends from now on is learned. Undo brings its samples back.`],
 };
 
@@ -409,6 +449,7 @@ $("login").querySelector("form").addEventListener("submit", (event) => {
 });
 $("streams").addEventListener("change", () => open($("streams").value));
 $("freeze").addEventListener("click", () => change(summary.frozen ? "thaw" : "freeze"));
+$("shadow").addEventListener("click", () => change("answers", { answers: summary.answers === "zero-shot" ? "adapted" : "zero-shot" }));
 $("undo").addEventListener("click", () => change("undo"));
 $("rewind").addEventListener("click", () => change("rewind", { sequence: chosen }));
 $("moment").addEventListener("input", () => choose($("moment"), $("sequence")));

@@ -1,0 +1,123 @@
+"""`pta monitor`: make a reference, and watch a stream of features as `pta predict` and `pta serve` do."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+
+from pta.cli import expanded, options
+from pta.cli.messages import say
+from pta.cli.monitor_options import MonitorOptions, On, Outlet
+from pta.cli.output import print_lines, progress, require_place, write_json
+from pta.core.labels import UNKNOWN
+from pta.data.features import FeatureFile, load_features
+from pta.door.claims import sole_writer
+from pta.errors import InvalidParameter
+from pta.measure.report.figures import require_matplotlib
+from pta.measure.report.health import draw_health, require_figure
+from pta.methods import Adapter, create_adapter
+from pta.monitor import Alarm, Guard, Reference, parse_reactions
+from pta.monitor.stepping import watched_steps
+from pta.run.watched import sources_of
+
+_BATCH = 256
+
+monitor = typer.Typer(
+    name="monitor",
+    help="Watch a stream of features for alarms, and make the reference that samples are compared with.",
+    add_completion=False,
+)
+Features = Annotated[Path, typer.Argument(metavar="FEATURES", help="A feature file, as pta extract writes it.")]
+
+
+@monitor.callback(invoke_without_command=True)
+def _help(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print_lines(context.get_help())
+
+
+@monitor.command()
+def reference(
+    features: Features,
+    out: Annotated[Path, typer.Option(help="File of the reference, .safetensors.")],
+    replace: options.Replace = False,
+) -> None:
+    """Make a reference from samples that you trust, at least 200, for --reference."""
+    require_place(out, replace=replace)
+    held = load_features(features)
+    with sole_writer(out):
+        made = Reference.of(held.classifier, held.samples.features)
+        made.save(out, held.classifier)
+    confidence, cosine = made.means
+    say(f"{out}: {len(made.scores):,} samples, mean confidence {confidence:.3f}, mean top cosine {cosine:.3f}")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Which features are watched, with which method."""
+
+    features: Features
+    method: options.MethodOptions
+    watching: MonitorOptions
+    on: On = None
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Shuffle the samples with this seed.", show_default="as in the file")
+    ] = None
+    figure: Annotated[Path | None, typer.Option(help="Draw the numbers and alarms: .svg, .png or .pdf.")] = None
+    json: Annotated[Path | None, typer.Option(help="Write numbers, alarms and classes as JSON; - for stdout.")] = None
+    replace: options.Replace = False
+
+
+def run(given: RunOptions) -> None:
+    """Watch a stream of features, and print its alarms and its health."""
+    reactions = parse_reactions(given.on or [])
+    require_place(given.json, replace=given.replace)
+    if given.figure is not None:
+        require_place(given.figure, replace=given.replace)
+        require_figure(given.figure)
+        require_matplotlib()
+    held = load_features(given.features)
+    adapter = create_adapter(given.method.name, held.classifier, **given.method.parameters)
+    if adapter.scope == "stream":
+        raise InvalidParameter(f"{adapter.name} needs the whole dataset at once, so it has no stream to watch")
+    guard = given.watching.guard(held.classifier, adapter, reactions)
+    with given.watching.outlet(replace=given.replace) as outlet:
+        blocks, alarms, kept = _watch(held, adapter, guard, given.seed, outlet)
+        say(outlet.health(guard.monitor, kept))
+    if given.figure is not None:
+        draw_health(given.figure, blocks, alarms)
+    if given.json is not None:
+        record = {"file": held.name, "method": adapter.name, "blocks": blocks}
+        classes = {"alarms": [alarm.as_dict() for alarm in alarms], "classes": guard.monitor.classes()}
+        write_json(given.json, record | classes)
+
+
+def _watch(
+    held: FeatureFile, adapter: Adapter, guard: Guard, seed: int | None, outlet: Outlet
+) -> tuple[list[dict[str, Any]], list[Alarm], int]:
+    """The numbers of each block, the alarms, and how many samples a reaction kept from being learned."""
+    n = len(held.samples)
+    order = np.arange(n) if seed is None else np.random.default_rng(seed).permutation(n)
+    sources = sources_of(held.paths or ())
+    blocks, alarms, kept = list[dict[str, Any]](), list[Alarm](), 0
+    with progress() as bar:
+        task = bar.add_task("watching", total=n)
+        for rows in np.array_split(order, range(_BATCH, n, _BATCH)):
+            theirs = [sources[row] for row in rows] if sources else []
+            unknown = np.full(len(rows), UNKNOWN, np.int64)
+            for piece in watched_steps(adapter, guard, held.samples[torch.from_numpy(rows)], unknown, theirs):
+                blocks += piece.blocks
+                alarms += piece.alarms
+                kept += int((~piece.learned).sum())
+                for block in piece.blocks:
+                    outlet.block(block)
+                for alarm in piece.alarms:
+                    outlet.alarm(alarm)
+            bar.update(task, advance=len(rows))
+    return blocks, alarms, kept
+
+
+monitor.command("run")(expanded(run))

@@ -1,0 +1,153 @@
+"""The options of monitors, and where alarms and numbers go: messages, a file of JSON lines, a webhook."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import typer
+
+from pta.cli.messages import say, warn
+from pta.core.classifier import ZeroShotClassifier
+from pta.door.claims import sole_writer
+from pta.errors import InvalidParameter, MachineFailure, UnreadableFile
+from pta.methods import Adapter
+from pta.methods.state_file import read_monitor
+from pta.monitor import Alarm, Guard, Monitor, Reference, takes_order
+from pta.monitor.monitor import WINDOW
+from pta.monitor.silence import Silence
+from pta.run.webhook import Webhook, read_key
+
+On = Annotated[
+    list[str] | None,
+    typer.Option(metavar="ALARM=REACTION", help="React to an alarm: note, hold, zero-shot or cap; may be repeated."),
+]
+_CLOSING = 10.0  # seconds that the last alarms have to reach their address
+
+
+@dataclass(frozen=True)
+class MonitorOptions:
+    """How a stream is watched, and what alarms do."""
+
+    monitor: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.jsonl", help="Write the numbers of the stream and its alarms, a line each."),
+    ] = None
+    reference: Annotated[
+        Path | None,
+        typer.Option(help="Compare with this file of pta monitor reference.", show_default="the first 500 samples"),
+    ] = None
+    window: Annotated[int, typer.Option(help="Samples that numbers are taken over, a multiple of 64.")] = WINDOW
+    alarm_url: Annotated[str | None, typer.Option(help="Send alarms to this address, as JSON.")] = None
+    alarm_key: Annotated[Path | None, typer.Option(help="File with the key that signs what is sent.")] = None
+    alarm_host: Annotated[
+        list[str] | None, typer.Option(help="A host of --alarm-url that may have a private address; may be repeated.")
+    ] = None
+    silent_after: Annotated[
+        float | None, typer.Option(min=0.1, help="Seconds without a sample after which the alarm silent is raised.")
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.alarm_url is None and (self.alarm_key is not None or self.alarm_host):
+            raise InvalidParameter("--alarm-key and --alarm-host belong to --alarm-url, which is missing")
+        if self.monitor is not None and self.monitor.suffix != ".jsonl":
+            raise UnreadableFile(f"--monitor {self.monitor}: the file must end in .jsonl")
+
+    def guard(
+        self,
+        classifier: ZeroShotClassifier,
+        adapter: Adapter,
+        reactions: Mapping[str, str],
+        state: Path | None = None,
+    ) -> Guard:
+        """The guard of a stream, whose monitor goes on from that in the state file, if there is one."""
+        reference = None if self.reference is None else Reference.load(self.reference, classifier)
+        monitor = Monitor(classifier, reference=reference, window=self.window, takes_order=takes_order(adapter))
+        if state is not None and (kept := read_monitor(state)) is not None:
+            monitor.unpack(*kept, state)
+        return Guard(monitor, reactions)
+
+    def require_place(self, *, append: bool = False, replace: bool = False) -> None:
+        """Refuse a file of numbers that is there already, before any work."""
+        if self.monitor is not None and self.monitor.exists() and not append and not replace:
+            raise UnreadableFile(f"{self.monitor} exists; choose another --monitor, or replace it with --replace")
+
+    @contextmanager
+    def outlet(self, *, append: bool = False, replace: bool = False) -> Iterator["Outlet"]:
+        """Where alarms and numbers go."""
+        self.require_place(append=append, replace=replace)
+        key = None if self.alarm_key is None else read_key(self.alarm_key)
+        webhook = None if self.alarm_url is None else Webhook(self.alarm_url, key, self.alarm_host or ())
+        with ExitStack() as stack:
+            if webhook is not None:
+                stack.callback(webhook.close, _CLOSING)
+            file = None
+            if self.monitor is not None:
+                stack.enter_context(sole_writer(self.monitor))
+                file = stack.enter_context(_opened(self.monitor, append=append))
+            yield Outlet(file, webhook, None if self.silent_after is None else Silence(self.silent_after))
+
+
+def _opened(path: Path, *, append: bool) -> IO[str]:
+    """A file for lines, which is not a link."""
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC) | getattr(os, "O_NOFOLLOW", 0)
+    try:
+        return os.fdopen(os.open(path, flags, 0o666), "w", encoding="utf-8")
+    except OSError as error:
+        raise UnreadableFile(f"cannot write {path}: {error.strerror}") from None
+
+
+@dataclass
+class Outlet:
+    """Tells people and programs of alarms."""
+
+    _file: IO[str] | None
+    _webhook: Webhook | None
+    _silence: Silence | None
+    raised: dict[str, int] = field(default_factory=dict)
+    """How often each alarm was raised."""
+
+    def alarm(self, alarm: Alarm) -> None:
+        """An alarm was raised, or is over."""
+        if alarm.raised:
+            self.raised[alarm.kind] = self.raised.get(alarm.kind, 0) + 1
+            warn(f"warning: alarm {alarm.kind} {alarm.sentence}")
+        else:
+            say(f"alarm {alarm.sentence}")
+        self._write({"alarm": alarm.as_dict()})
+        if self._webhook is not None:
+            self._webhook.send(alarm.as_dict())
+
+    def block(self, numbers: dict[str, Any]) -> None:
+        """The numbers after a block of samples."""
+        self._write(numbers)
+
+    def look(self, position: int, *, came: bool = False) -> None:
+        """Look at the clock; `came` says that samples came."""
+        if self._silence is not None:
+            for alarm in self._silence.sample(position) if came else self._silence.look(position):
+                self.alarm(alarm)
+
+    def _write(self, line: dict[str, Any]) -> None:
+        if self._file is not None:
+            try:
+                self._file.write(json.dumps(line) + "\n")
+                self._file.flush()
+            except OSError as error:
+                raise MachineFailure(f"cannot write the numbers of the monitor: {error.strerror}") from None
+
+    def health(self, monitor: Monitor, held: int) -> str:
+        """One line about a stream."""
+        numbers, raised = monitor.numbers(), ", ".join(f"{kind} ({n})" for kind, n in self.raised.items())
+        known = numbers["reference"]
+        reference = f" (reference {known['zero_shot_confidence']:.2f})" if known else ""
+        since = numbers["since_start"]
+        kept = f"; {held:,} samples answered and not learned" if held else ""
+        return (
+            f"health: zero-shot confidence {numbers['zero_shot_confidence']:.2f}{reference}, "
+            f"{since['changed']:.1%} of the answers changed, order statistic {numbers['order']:.1f}; "
+            f"alarms: {raised or 'none'}{kept}"
+        )

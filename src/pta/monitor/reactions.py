@@ -1,0 +1,73 @@
+"""Reactions: what an alarm changes while it stands. They concern answers and what is learned next, nothing before."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pta.errors import InvalidParameter, nearest, shown
+from pta.monitor.alarms import FOREIGN, KINDS, ONE_SOURCE
+from pta.monitor.monitor import Monitor
+
+REACTIONS = ("note", "hold", "zero-shot", "cap")
+CAP_SHARE = 0.5  # of the weight that a class learns within a window: the most that a source gives that floods it
+CAP_FREE = 4.0  # the weight per class and window that such a source may always give
+
+
+def parse_reactions(given: Iterable[str]) -> dict[str, str]:
+    """Reactions by alarm, from texts such as `foreign-input=hold`.
+
+    >>> parse_reactions(["foreign-input=hold", "one-source=cap"])
+    {'foreign-input': 'hold', 'one-source': 'cap'}
+    """
+    chosen: dict[str, str] = {}
+    for text in given:
+        kind, equals, reaction = text.partition("=")
+        if not equals:
+            raise InvalidParameter(f"{shown(text)} must have the form ALARM=REACTION, such as foreign-input=hold")
+        if kind not in KINDS:
+            raise InvalidParameter(f"no alarm is called {shown(kind)}; {nearest(kind, KINDS)}")
+        if reaction not in REACTIONS:
+            raise InvalidParameter(f"no reaction is called {shown(reaction)}; {nearest(reaction, REACTIONS)}")
+        if reaction == "cap" and kind != ONE_SOURCE:
+            raise InvalidParameter(f"cap limits what one source gives, so it is for {ONE_SOURCE}, not for {kind}")
+        if chosen.setdefault(kind, reaction) != reaction:
+            raise InvalidParameter(f"{kind} has two reactions, {chosen[kind]} and {reaction}; give one of them")
+    return chosen
+
+
+@dataclass(frozen=True)
+class Guard:
+    """The reactions of one stream that are chosen, by alarm."""
+
+    monitor: Monitor
+    reactions: Mapping[str, str]
+
+    @property
+    def can_hold(self) -> bool:
+        """Whether a reaction may change what is learned or answered."""
+        return any(reaction != "note" for reaction in self.reactions.values())
+
+    @property
+    def acting(self) -> frozenset[str]:
+        """The reactions to the alarms that stand; what cannot be tested now is not reacted to."""
+        untested = FOREIGN if self.monitor.is_ordered else None
+        return frozenset(self.reactions.get(kind, "note") for kind in self.monitor.standing if kind != untested)
+
+    def learns(self, features: Tensor, sources: Sequence[str]) -> NDArray[np.bool_]:
+        """Which of the next samples, B×d unit rows and at most up to the end of a block, are learned."""
+        acting = self.acting
+        if "hold" in acting:
+            return np.zeros(len(features), np.bool_)
+        if "cap" not in acting or not sources:
+            return np.ones(len(features), np.bool_)
+        flooding, (own, total) = self.monitor.flooding(), self.monitor.learned_in_window()
+        learns, (labels, weights) = list[bool](), self.monitor.weights_of(features)
+        for label, weight, source in zip(labels.tolist(), weights.tolist(), sources, strict=True):
+            given, of_class = own.get((source, label), 0.0) + weight, total.get(label, 0.0) + weight
+            learns.append((source, label) not in flooding or given <= max(CAP_FREE, CAP_SHARE * of_class))
+            if learns[-1]:
+                own[source, label], total[label] = given, of_class
+        return np.array(learns, np.bool_)

@@ -1,0 +1,81 @@
+"""A stream of samples that is watched: the answers of a classifier, with the reactions to alarms."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pta.core.labels import NONE, UNKNOWN, Labels
+from pta.core.samples import Samples
+from pta.data.label_file import label_texts
+from pta.monitor import Alarm, Guard
+from pta.monitor.stepping import Piece, watched_steps
+from pta.run.classifier import AnswerBatch, Classifier, answer_numbers
+
+
+def sources_of(keys: Iterable[str]) -> list[str]:
+    """The sources of samples by their keys: the folders they are in."""
+    return [str(PurePosixPath(key).parent) for key in keys]
+
+
+class WatchedStream:
+    """Answers as `Classifier.answers` does, counts each sample in the monitor, and obeys the guard.
+
+    Args:
+        on_alarm: called with each alarm that is raised or over.
+        on_block: called with the numbers after each block of samples.
+    """
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        guard: Guard,
+        on_alarm: Callable[[Alarm], object],
+        on_block: Callable[[dict[str, Any]], object] = lambda numbers: None,
+    ) -> None:
+        self._classifier, self._guard = classifier, guard
+        self.monitor = guard.monitor
+        self._on_alarm, self._on_block = on_alarm, on_block
+        reactions = guard.reactions.values()
+        self._has_both = classifier.shadow or "zero-shot" in reactions
+        self._shows_held = classifier.reject_holds is not None or not {"hold", "cap"}.isdisjoint(reactions)
+        self.held = 0
+        """Samples that a reaction kept from being learned."""
+
+    def answers(
+        self, samples: Samples, *, learn: bool, top: int, labels: Labels | None, sources: Sequence[str]
+    ) -> AnswerBatch:
+        """The answers for at least one sample; labels are numbers, and sources are those of all samples, or none."""
+        classifier = self._classifier
+        known = classifier.adapter.checked(samples)
+        told = np.full(len(known), UNKNOWN, np.int64) if labels is None else labels
+        is_low = np.zeros(len(known), np.bool_)
+        if classifier.reject_holds is not None and learn:
+            is_low = classifier.below_hold(known, labels)
+        numbers, held = list[Tensor](), np.zeros(len(known), np.bool_)
+        asked = np.where(is_low, NONE, told)
+        for piece in watched_steps(classifier.adapter, self._guard, known, asked, sources, learn=learn):
+            numbers.append(self._numbers(known[piece.rows], piece, top))
+            held[piece.rows] = ~piece.learned & (told[piece.rows] != NONE) & learn
+            self.held += int((held & ~is_low)[piece.rows].sum())
+            for block in piece.blocks:
+                self._on_block(block)
+            for alarm in piece.alarms:
+                self._on_alarm(alarm)
+        learned = None if labels is None else label_texts(np.where(held, UNKNOWN, told), classifier.classes)
+        return AnswerBatch(
+            *(torch.cat(numbers), classifier.classes, classifier.reject_below),
+            learned=learned,
+            held=held.tolist() if self._shows_held else None,
+        )
+
+    def _numbers(self, samples: Samples, piece: Piece, top: int) -> Tensor:
+        classifier = self._classifier
+        alone = classifier.adapter.classifier
+        zero_shot = alone.logits(samples.features.to(alone.anchors))
+        chances = classifier.adapter.probabilities_unchecked(piece.logits, raw=classifier.raw_probability)
+        shadow = classifier.shadow or piece.as_zero_shot
+        return answer_numbers(piece.logits, chances, zero_shot, top, shadow=shadow, with_adapted=self._has_both)
