@@ -57,6 +57,12 @@ def ask(service: Service, given: int | np.ndarray, **others: Any) -> Any:
     return service.submit(request(given, **others)).result()
 
 
+def settle(service: Service) -> None:
+    """Wait until all that follows from answered requests is applied: their groups, then the rows of their alarms."""
+    for _ in range(2):
+        service._pipeline.write(lambda: None)
+
+
 def state_of(service: Service, stream: str = "default") -> dict[str, torch.Tensor]:
     """A copy of what a stream has learned."""
     live = service._streams.require(stream)

@@ -1,23 +1,52 @@
-"""Alarms of a served stream: rows of the journal, reactions while they stand, and what is shown of them."""
+"""Alarms of a served stream: rows of the journal, reactions while they stand, and what is shown of them.
 
+PTA_ALARM_CRASHES says how often a service is killed during attacks (50 times in `make test-all`).
+"""
+
+import itertools
 import os
+import random
 import re
+import shutil
 import threading
 import time
+from contextlib import closing, suppress
 
 import numpy as np
 import pytest
-from effort import repeated
-from http_serving import serving
+import torch
+from effort import EFFORT, repeated
+from http_serving import Asking, serving
 from processes import PATIENCE
-from serving import CLASSIFIER, DIM, ask, features, open_service, same_bits, state_of
+from serving import (
+    CLASSIFIER,
+    DIM,
+    ask,
+    features,
+    in_threads,
+    open_service,
+    replayed,
+    request,
+    same_bits,
+    settle,
+    state_of,
+)
 from snippets import ROOT
 
+from pta.core.classifier import ZeroShotClassifier
+from pta.errors import PtaError
+from pta.methods import load_adapter
 from pta.methods.state_file import read_monitor
-from pta.monitor import KINDS
+from pta.monitor import KINDS, Reference
 from pta.serve.client import Client
+from pta.serve.journal.journal import Journal
+from pta.serve.streams.served_model import ServedModel
 
-CRASHES = int(os.environ.get("PTA_ALARM_CRASHES", repeated(3)))
+CRASHES = int(os.environ.get("PTA_ALARM_CRASHES", repeated(50) if EFFORT >= 1 else 3))
+FREQUENT_SNAPSHOTS = """
+import functools, pta.cli.serve as command
+command.ServiceSettings = functools.partial(command.ServiceSettings, snapshot_samples=300)
+"""
 HOLD = {"foreign-input": "hold"}
 
 
@@ -34,22 +63,16 @@ def standing(service):
     return {alarm["kind"]: alarm["reaction"] for alarm in health(service)["alarms"]}
 
 
-def settled(service):
-    """Wait until the rows that were on their way are applied."""
-    for _ in range(2):
-        service._pipeline.write(lambda: None)
-
-
 def learn_usual(service, first=0, count=12):
     for seed in range(first, first + count):
         ask(service, seed, count=64)
-    settled(service)
+    settle(service)
 
 
 def flood(service, count=8):
     for seed in range(count):
         reply = ask(service, foreign(seed))
-    settled(service)
+    settle(service)
     return reply
 
 
@@ -121,18 +144,133 @@ def test_zero_shot_is_answered_while_the_alarm_stands_and_again_after_a_restart(
             assert again.outputs[name].tolist() == first[name].tolist()
 
 
-def test_a_cap_leaves_out_requests_of_one_source_alone(tmp_path):
-    with open_service(tmp_path, reactions={"one-source": "cap"}) as service:
-        for seed in range(6):
-            ask(service, seed, count=64, source=f"door {seed % 3}")
-        anchor = CLASSIFIER.anchors.numpy()[:1]
-        for seed in range(3):
-            reply = ask(service, np.repeat(anchor, 64, axis=0) + 0.05 * foreign(seed), source="flood")
-            settled(service)
-        assert "one-source" in standing(service)
+def flood_of_one_source(service, count=3):
+    """The reply to the last of some requests of a source that gives one class alone."""
+    for seed in range(6):
+        ask(service, seed, count=64, source=f"door {seed % 3}")
+    for seed in range(count):
+        reply = ask(service, near_first(seed, 64), source="flood")
+        settle(service)
+    assert "one-source" in standing(service)
+    return reply
+
+
+def near_first(seed, count):
+    """Samples near the first anchor."""
+    return np.repeat(CLASSIFIER.anchors.numpy()[:1], count, axis=0) + 0.05 * foreign(seed, count)
+
+
+CAP = {"one-source": "cap"}
+
+
+def test_a_cap_leaves_out_the_excess_of_one_source_alone(tmp_path):
+    with open_service(tmp_path, reactions=CAP) as service:
+        reply = flood_of_one_source(service)
         assert not reply.learned
-        assert "caps" in reply.reason
+        assert "share of a class" in reply.reason
         assert ask(service, 500, source="door 1").learned
+        both = np.concatenate([near_first(7, 3), CLASSIFIER.anchors.numpy()[1:3]])
+        assert (ask(service, both, source="flood").outputs["sequence"] >= 0).tolist() == [False] * 3 + [True] * 2
+
+
+def test_a_cap_counts_requests_that_come_at_once(tmp_path):
+    with open_service(tmp_path, reactions=CAP) as service:
+        flood_of_one_source(service)
+        for seed in range(5):  # what the source gave so far leaves the window
+            ask(service, near_first(seed, 60), source="flood", learn="false")
+            ask(service, seed, count=4, source="door", learn="false")
+        settle(service)
+        assert "one-source" in standing(service)
+        futures = [service.submit(request(near_first(seed, 1), source="flood")) for seed in range(100)]
+        assert 0 < sum(future.result().learned for future in futures) < 10
+
+
+def test_no_sample_is_written_while_an_alarm_holds(tmp_path):
+    with open_service(tmp_path, reactions=HOLD) as service:
+        learn_usual(service)
+        in_threads(4, lambda number: [ask(service, foreign(100 * number + one, 16)) for one in range(20)])
+        settle(service)
+        assert standing(service) == HOLD
+        require_held(service._journal.operations(1), service._journal.groups(1))
+
+
+def require_held(operations, groups):
+    """No sample has a row between that of an alarm with the reaction hold and the next row of the alarm."""
+    written, since = {int(sequence) for group in groups for sequence in group.sequences}, {}
+    for row in operations:
+        if row.kind == "alarm":
+            first = since.pop(row.argument["kind"], None)
+            assert first is None or not written & set(range(first, row.sequence))
+            if row.argument["reaction"] == "hold":
+                since[row.argument["kind"]] = row.sequence
+    assert not any(sequence > first for first in since.values() for sequence in written)
+
+
+def test_another_reaction_is_in_force_from_the_start(tmp_path):
+    with open_service(tmp_path, reactions=HOLD) as service:
+        learn_usual(service)
+        for seed in range(8):
+            ask(service, foreign(seed))  # and the rows of the last alarms are written before the end
+    for reactions in ({}, HOLD):
+        with open_service(tmp_path, reactions=reactions) as service:
+            settle(service)
+            assert standing(service)["foreign-input"] == reactions.get("foreign-input", "note")
+            assert ask(service, foreign(50)).learned == (not reactions)
+
+
+def test_alarms_of_requests_that_wait_at_the_end_are_written(tmp_path):
+    with open_service(tmp_path) as service:
+        learn_usual(service)
+        for seed in range(8):
+            service.submit(request(foreign(seed)))
+    with open_service(tmp_path) as service:
+        assert "foreign-input" in standing(service)
+
+
+def test_an_alarm_that_cannot_end_is_not_reacted_to(tmp_path):
+    """Without a snapshot the reference is gone, and without learning there would never be another."""
+    with open_service(tmp_path, reactions=HOLD | {"changed-more": "hold"}) as service:
+        learn_usual(service)
+        flood(service)
+        assert standing(service)["foreign-input"] == "hold"
+        (snapshot,) = (tmp_path / "streams" / "1" / "snapshots").glob("*.safetensors")  # because of the alarm
+        assert read_monitor(snapshot)[1]["standing"].keys() == {"foreign-input"}
+    for snapshot in (tmp_path / "streams" / "1" / "snapshots").iterdir():
+        snapshot.unlink()
+    with open_service(tmp_path, reactions=HOLD) as service:
+        settle(service)
+        assert standing(service)["foreign-input"] == "note"
+        assert ask(service, 1).learned
+
+
+@pytest.mark.parametrize("operation", ["reset", "rewind"])
+def test_a_prototype_that_an_operation_moves_is_no_alarm(tmp_path, operation):
+    with open_service(tmp_path) as service:
+        ask(service, 0)
+        for seed in range(16):
+            ask(service, foreign(seed))
+        service.operate("default", operation, **({"sequence": 1} if operation == "rewind" else {}))
+        learn_usual(service, first=100, count=17)
+        assert "class-moved" not in {row["kind"] for row in health(service)["alarm_rows"]}
+
+
+def test_alarms_outlive_the_rows_that_are_dropped_for_room(tmp_path):
+    with open_service(tmp_path, reactions=HOLD, journal_max=1, snapshot_samples=64) as service:
+        learn_usual(service)
+        flood(service)
+        service._saving.thread.submit(lambda: None).result()
+        rows = health(service)["alarm_rows"]
+    with open_service(tmp_path, reactions=HOLD) as service:
+        assert service.summary("default")["oldest"]["sequence"] > 0
+        assert health(service)["alarm_rows"][: len(rows)] == rows
+        assert not ask(service, 1).learned
+
+
+def test_a_reference_is_what_samples_are_compared_with_from_the_start(tmp_path):
+    trusted = Reference.of(CLASSIFIER, torch.nn.functional.normalize(torch.from_numpy(features(7, 300)), dim=1))
+    with open_service(tmp_path, reference=trusted, window=128) as service:
+        flood(service)
+        assert "foreign-input" in standing(service)
 
 
 def test_a_snapshot_keeps_the_monitor_and_a_damaged_one_starts_empty(tmp_path, monkeypatch, caplog):
@@ -165,57 +303,97 @@ def test_silence_is_an_alarm_that_the_next_sample_ends(tmp_path):
             assert time.monotonic() < end
             time.sleep(0.02)
         ask(service, 2)
-        settled(service)
+        settle(service)
         assert [row["raised"] for row in health(service)["alarm_rows"]][:2] == [True, False]
 
 
 @pytest.fixture
 def start(commands, tmp_path):
-    """Start the service with reactions; gives a client."""
+    """Start the service with reactions; gives its address and token."""
     named = {"classnames": CLASSIFIER.class_names, "scale": CLASSIFIER.scale, "text_features": CLASSIFIER.anchors}
     np.savez(tmp_path / "features.npz", image_features=features(0, 2), **named)
 
     def start(*more):
         options = ["--features-only", "features.npz", "--data", "data", "--port", 0, "--method", "pta", *more]
-        commands.start("serve", *options, folder=tmp_path)
+        commands.start("serve", *options, folder=tmp_path, first=FREQUENT_SNAPSHOTS)
         threading.Thread(target=commands.stderr.read, daemon=True).start()
         address = commands.stdout.readline().split()[0].rstrip("/")
-        return Client(address, (tmp_path / "data" / "token").read_text().strip())
+        return address, (tmp_path / "data" / "token").read_text().strip()
 
     return start
 
 
-def test_a_killed_service_has_the_same_alarms_and_state(start, commands, tmp_path):
-    rows, seed = [], 0
+def rows_in(folder, copy):
+    """The state that the rows of a copy of a data folder give, and those of its alarms."""
+    shutil.copytree(folder, copy)
+    with closing(Journal.open(copy, ServedModel(CLASSIFIER, "pta").identity)) as journal:
+        operations = journal.operations(1)
+        require_held(operations, journal.groups(1))
+        return replayed(journal), [row for row in operations if row.kind == "alarm"]
+
+
+def test_a_killed_service_has_the_alarms_and_the_state_of_its_rows(start, commands, tmp_path):
+    chance, sent, raised = random.Random(1), itertools.count(), set()
+    state, alarms = None, []
+
+    def send(server, is_attack, acknowledged):
+        with suppress(PtaError), Client(*server, retries=0) as client:  # until it is killed
+            while True:
+                seed = next(sent)
+                client.infer(foreign(seed, 32) if is_attack else features(seed, 32), source=str(seed % 3))
+                acknowledged.append(seed)
+
     for kill in range(CRASHES + 1):
-        with start("--on", "foreign-input=hold") as client:
-            found = client.show("default")["health"]["alarm_rows"]
-            assert found[: len(rows)] == rows
-            for _ in range(12):
-                seed += 1
-                client.infer(foreign(seed) if kill % 2 else features(seed, 64), id=str(seed), learn="try")
-            rows = client.show("default")["health"]["alarm_rows"]
-            alarms = {row["kind"] for row in client.show("default")["health"]["alarms"]}
-        commands.kill()
-    states = []
-    for _ in range(2):
-        with open_service(tmp_path / "data", "pta") as service:
-            assert alarms <= standing(service).keys()
-            states.append(state_of(service))
-    assert same_bits(*states)
+        server = start("--on", "foreign-input=hold", "--on", "one-source=cap")
+        with Client(*server) as client:
+            if state is not None:
+                asking = Asking(int(server[0].rpartition(":")[2]), server[1], tmp_path / "data")
+                (tmp_path / "export").write_bytes(asking.ask("GET", "/streams/default/export").body)
+                assert same_bits(state, load_adapter(tmp_path / "export", CLASSIFIER).state())
+            found = client.show("default")["health"]
+            assert [row["sequence"] for row in found["alarm_rows"]][: len(alarms[-100:])] == [
+                row.sequence for row in alarms[-100:]
+            ]
+            last = {row.argument["kind"]: row.argument["raised"] for row in alarms}
+            assert {row["kind"] for row in found["alarms"]} == {kind for kind, is_raised in last.items() if is_raised}
+            acknowledged = []
+            given = server, kill % 3 > 0, acknowledged
+            threads = [threading.Thread(target=send, args=given, daemon=True) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            enough = chance.randrange(30, 60)
+            while len(acknowledged) < enough:
+                assert commands.is_running(0.001)
+            commands.kill()
+            for thread in threads:
+                thread.join()
+        state, alarms = rows_in(tmp_path / "data", tmp_path / f"copy {kill}")
+        raised |= {row.argument["kind"] for row in alarms}
+    assert "foreign-input" in raised
 
 
-@pytest.mark.parametrize("given", ["foreign=hold", "foreign-input=stop", "foreign-input", "silent=cap"])
-def test_an_unknown_alarm_or_reaction_is_one_line(pta, tmp_path, given):
+@pytest.mark.parametrize(
+    "given",
+    [
+        *(("--on", one) for one in ("foreign=hold", "foreign-input=stop", "foreign-input", "silent=cap")),
+        *(("--window", "0"), ("--window", "100"), ("--reference", "missing"), ("--reference", "f.npz")),
+        ("--reference", "other.safetensors"),
+    ],
+)
+def test_a_wrong_option_is_one_line(pta, tmp_path, given):
+    other = ZeroShotClassifier(CLASSIFIER.anchors.flip(0), CLASSIFIER.class_names)
+    trusted = torch.nn.functional.normalize(torch.from_numpy(features(7, 300)), dim=1)
+    Reference.of(other, trusted).save(tmp_path / "other.safetensors", other)
     np.savez(
         tmp_path / "f.npz",
         image_features=features(0, 2),
         text_features=CLASSIFIER.anchors,
         classnames=CLASSIFIER.class_names,
     )
-    done = pta("serve", "--features-only", "f.npz", "--data", "data", "--port", "0", "--on", given, cwd=tmp_path)
+    done = pta("serve", "--features-only", "f.npz", "--data", "data", "--port", "0", *given, cwd=tmp_path)
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "data").exists()
 
 
 def test_metrics_name_alarms_and_every_metric_of_the_dashboard(pets, tmp_path):
@@ -225,5 +403,6 @@ def test_metrics_name_alarms_and_every_metric_of_the_dashboard(pets, tmp_path):
         named = set(re.findall(r"pta_\w+", (ROOT / "deploy" / "grafana-dashboard.json").read_text(encoding="utf-8")))
         assert named
         assert named <= known
+        assert 'pta_stream_changed_ratio{stream="default"} NaN' in told  # before the first block
         for kind in KINDS:
             assert f'pta_stream_alarm{{kind="{kind}",stream="default"}} 0.0' in told

@@ -14,6 +14,7 @@ from effort import repeated
 from http_serving import INFER, TOKEN, binary, features, serving
 from hypothesis import HealthCheck, Phase, given, settings
 from processes import PATIENCE
+from serving import settle
 
 from pta.data.features import load_features
 
@@ -81,6 +82,7 @@ def test_requests_from_the_document_are_answered_or_refused(server):
         def run(case):
             if "name" in (case.path_parameters or {}) and len(case.path_parameters["name"]) % 2:
                 case.path_parameters["name"] = "default"
+            settle(server.service)  # rows of alarms follow the answers that raised them
             before = server.state()
             answer = case.call(base_url=server.url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=PATIENCE)
             require_documented(answer.status_code, answer.content)
@@ -144,6 +146,7 @@ def test_mutated_bodies_are_answered_or_refused(server):
     with closing(HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)) as connection:
         for number in range(BODIES):
             body, headers = random_request(chance, server.samples)
+            settle(server.service)  # rows of alarms follow the answers that raised them
             version = server.service.version("default")
             before = server.state() if number % 20 == 0 else None
             connection.request("POST", INFER, body, {"Authorization": f"Bearer {TOKEN}", **headers})

@@ -7,6 +7,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
 from contextlib import closing, contextmanager, suppress
@@ -110,119 +111,99 @@ def send_one(url, key=None, allow_private=LOCAL, pauses=(0, 0)):
     hook = Webhook(url, key, allow_private, pauses=pauses)
     hook.send({"kind": "drift", "at": 7})
     hook.close(PATIENCE)
-    return hook
-
-
-def counts(hook):
-    return hook.sent, hook.failed, hook.dropped
+    return hook.sent, hook.lost
 
 
 def resolve_to(monkeypatch, *addresses):
-    """Names resolve to these addresses; returns the names that were asked for."""
-    asked = []
+    """Names resolve to these addresses the first time, and then to this machine; returns those that were asked for."""
+    asked, real = [], socket.getaddrinfo
 
-    def getaddrinfo(host, port, *_, **__):
+    def getaddrinfo(host, port, *more, **named):
+        if host[-1].isdigit():
+            return real(host, port, *more, **named)
         asked.append(host)
         kinds = {True: socket.AF_INET6, False: socket.AF_INET}
-        return [(kinds[":" in one], socket.SOCK_STREAM, 6, "", (one, port)) for one in addresses]
+        found = addresses if len(asked) == 1 else LOCAL
+        return [(kinds[":" in one], socket.SOCK_STREAM, 6, "", (one, port)) for one in found]
 
-    monkeypatch.setattr(webhook.socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     return asked
 
 
-def test_signature_verifies():
+def test_signature_verifies(monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # which is not used
     with receiving() as server:
-        assert counts(send_one(server.url, KEY)) == (1, 0, 0)
-    [(path, headers, body)] = server.requests
+        assert send_one(server.url, KEY) == (1, 0)
+        send_one(server.url)
+    (path, headers, body), unsigned = server.requests
     assert (path, body) == ("/hook?secret=1", b'{"at": 7, "kind": "drift"}')
     assert headers["Content-Type"] == "application/json"
     assert headers["Host"] == f"127.0.0.1:{server.port}"
     assert abs(int(headers["X-PTA-Time"]) - time.time()) < 60
     signed = hmac.new(KEY, headers["X-PTA-Time"].encode() + b"." + body, sha256).hexdigest()
     assert headers["X-PTA-Signature"] == f"sha256={signed}"
-
-
-def test_without_key_unsigned():
-    with receiving() as server:
-        send_one(server.url)
-    assert "X-PTA-Signature" not in server.requests[0][1]
-
-
-def test_proxies_are_not_used(monkeypatch):
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    with receiving() as server:
-        assert send_one(server.url).sent == 1
+    assert "X-PTA-Signature" not in unsigned[1]
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_redirect_is_not_followed(status):
     with receiving() as target, receiving(status, headers=[("Location", target.url)]) as server:
-        assert counts(send_one(server.url)) == (0, 1, 0)
-    assert (len(server.requests), target.requests) == (1, [])
+        assert send_one(server.url) == (0, 1)
+    assert target.requests == []
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_busy_server_is_tried_again(status):
     with receiving(status, 200) as server:
-        assert counts(send_one(server.url)) == (1, 0, 0)
-    assert len(server.requests) == 2
+        assert send_one(server.url) == (1, 0)
     assert server.requests[0][2] == server.requests[1][2]
 
 
-@pytest.mark.parametrize(("status", "attempts"), [(503, 3), (400, 1), (404, 1)])
-def test_failure_is_logged_once_without_secrets(status, attempts, caplog):
-    with receiving(status) as server, caplog.at_level(logging.DEBUG, "pta.alarms"):
-        assert counts(send_one(server.url, KEY)) == (0, 1, 0)
-    assert len(server.requests) == attempts
+def test_failure_is_logged_once_without_secrets(caplog):
+    with receiving(503) as server, caplog.at_level(logging.DEBUG, "pta.alarms"):
+        assert send_one(server.url, KEY) == (0, 1)
+    assert len(server.requests) == 3
     [record] = caplog.records
     assert (record.name, record.levelname) == ("pta.alarms", "WARNING")
-    assert record.getMessage() == f"an alarm was not sent to http://127.0.0.1:{server.port}: the answer was {status}"
+    assert record.getMessage() == f"an alarm was not sent to http://127.0.0.1:{server.port}: the answer was 503"
 
 
-def test_refused_connection_is_tried_again(monkeypatch):
-    attempts = []
-    connect = webhook._Connection.connect
-    monkeypatch.setattr(webhook._Connection, "connect", lambda self: (attempts.append(1), connect(self)))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    assert counts(send_one(f"http://127.0.0.1:{port}/")) == (0, 1, 0)
-    assert len(attempts) == 3
-
-
-@pytest.mark.parametrize("content", [b"", b"x" * 10_000, b"HTTP/1.1 200", b"HTTP/1.1 2000 OK\r\n", b"HTTP/1.1 99\r\n"])
+@pytest.mark.parametrize("content", [b"", b"x" * 100_000, b"HTTP/1.1 2000 OK\r\n", b"HTTP/1.1 99\r\n"])
 def test_answer_that_is_not_http_fails(content):
     def answer(connection, _):
         connection.recv(4096)
         connection.sendall(content)
 
     with answering(answer) as url:
-        assert counts(send_one(url, pauses=())) == (0, 1, 0)
+        assert send_one(url, pauses=()) == (0, 1)
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("answer", [hang, drip])
-def test_slow_server_is_cut_off(answer, monkeypatch, caplog):
+def test_slow_server_is_cut_off(answer, scheme, monkeypatch):
     monkeypatch.setattr(webhook, "_STEP_SECONDS", 0.3)
     monkeypatch.setattr(webhook, "_ATTEMPT_SECONDS", 0.4)
-    begun = time.monotonic()
     with answering(answer) as url:
-        assert counts(send_one(url, pauses=(0,))) == (0, 1, 0)
-    assert time.monotonic() - begun < 10
-    assert "timed out" in caplog.text
+        assert send_one(url.replace("http", scheme), pauses=(0,)) == (0, 1)  # and not after PATIENCE
 
 
 @pytest.mark.parametrize("answer", [hang, drip])
-def test_close_returns_in_time(answer, caplog):
-    begun = time.monotonic()
+def test_slow_server_does_not_delay_the_end_of_a_program(answer):
     with answering(answer) as url:
-        hook = Webhook(url, None, LOCAL)
-        for number in range(3):
-            hook.send({"number": number})
-        hook.close(0.2)
-        assert not hook._thread.is_alive()
-    assert time.monotonic() - begun < 4  # less than the limit of one step
-    assert hook.sent == 0
-    assert hook.failed + hook.dropped == 3
-    assert f"{hook.dropped} alarms were not sent" in caplog.text
+        code = f"""
+from pta.run.webhook import Webhook
+hook = Webhook({url!r}, None, ["127.0.0.1"])
+for number in range(200):
+    hook.send({{"number": number}})
+assert hook._waiting.qsize() <= 64 and hook.lost in (135, 136)
+hook.close(0.2)
+assert hook.lost in (136, 137)
+"""
+        done = subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=PATIENCE
+        )
+    assert "too many are waiting" in done.stderr
+    assert "there was no time left" in done.stderr
 
 
 def test_pause_ends_with_close():
@@ -230,58 +211,30 @@ def test_pause_ends_with_close():
         hook = Webhook(server.url, None, LOCAL, pauses=(PATIENCE,))
         hook.send({})
         hook.close(0.3)
+        hook._thread.join(PATIENCE / 2)
         assert not hook._thread.is_alive()
-    assert counts(hook) == (0, 1, 0)
-
-
-def test_queue_is_bounded_and_drops_the_oldest():
-    begun = time.monotonic()
-    with answering(hang) as url, closing(Webhook(url, None, LOCAL)) as hook:
-        for number in range(200):
-            hook.send({"number": number})
-        assert time.monotonic() - begun < 4
-        assert len(hook._waiting) == 64
-        assert hook._waiting[-1] == b'{"number": 199}'
-        assert hook.dropped in (135, 136)  # one may be on its way
-        hook.close(0)
-    assert sum(counts(hook)) == 200
-
-
-def test_nothing_is_sent_after_close():
-    with receiving() as server:
-        hook = send_one(server.url)
-        hook.send({})
-        hook.close(0)
-    assert counts(hook) == (1, 0, 1)
-
-
-@pytest.mark.parametrize("value", [object(), float("nan"), {1: 2, "a": 3}])
-def test_what_is_not_json_is_counted(value, caplog):
-    with closing(Webhook("http://example.org", None)) as hook:
-        hook.send({"value": value})
-    assert counts(hook) == (0, 1, 0)
-    assert "cannot be written as JSON" in caplog.text
 
 
 @pytest.mark.parametrize(
-    ("url", "message"),
+    "url",
     [
-        ("ftp://example.org/", "http://"),
-        ("example.org", "http://"),
-        ("http:///path", "no host"),
-        ("https://me:secret@example.org/", "user name"),
-        ("https://@example.org/", "user name"),
-        ("http://example.org:99999/", "port"),
-        ("http://[::1/", "host or port"),
-        ("http://example.org/a b", "percent-encode"),
-        ("http://example.org/\r\nX: 1", "percent-encode"),
-        ("http://10.1.2.3/", "not public"),
-        ("http://[::1]/", "not public"),
-        ("http://[::ffff:169.254.169.254]/", "not public"),
+        "ftp://example.org/",
+        "example.org",
+        "http:///path",
+        "https://me:secret@example.org/",
+        "https://@example.org/",
+        "http://[::1/",
+        "http://example.org:99999/",
+        "http://example.org/a b",
+        "http://example.org/\r\nX: 1",
+        "http://10.1.2.3/",
+        "http://[::1]/",
+        "http://[::ffff:169.254.169.254]/",
+        "http://2130706433/",
     ],
 )
-def test_wrong_url_is_refused(url, message):
-    with pytest.raises(InvalidParameter, match=message) as refusal:
+def test_wrong_url_is_refused(url):
+    with pytest.raises(InvalidParameter, match=r"the alarm URL (must be|has the address .* not public)") as refusal:
         Webhook(url, None)
     assert "secret" not in str(refusal.value)
 
@@ -289,49 +242,51 @@ def test_wrong_url_is_refused(url, message):
 @pytest.mark.parametrize(
     "addresses",
     [
-        ["127.0.0.1"],
-        ["93.184.215.14", "127.0.0.1"],
-        ["93.184.215.14", "::1"],
-        ["::ffff:127.0.0.1"],
-        ["10.0.0.1"],
-        ["169.254.169.254"],
-        ["100.64.0.1"],
-        ["0.0.0.0"],
-        ["224.0.1.1"],
-        ["240.0.0.1"],
-        ["fe80::1%lo"],
-        ["fd00::1"],
-        ["fec0::1"],
-        ["ff0e::1"],
-        ["64:ff9b::7f00:1"],
-        ["2002:7f00:1::"],
+        "127.0.0.1",
+        "93.184.215.14,127.0.0.1",
+        "93.184.215.14,::1",
+        "::ffff:127.0.0.1",
+        "10.0.0.1",
+        "169.254.169.254",
+        "100.64.0.1",
+        "0.0.0.0",
+        "224.0.1.1",
+        "240.0.0.1",
+        "fe80::1%lo",
+        "fd00::1",
+        "fec0::1",
+        "ff0e::1",
+        "64:ff9b::7f00:1",
+        "2002:7f00:1::",
     ],
 )
 def test_name_with_an_address_that_is_not_public_is_refused(addresses, monkeypatch, caplog):
-    asked = resolve_to(monkeypatch, *addresses)
+    resolve_to(monkeypatch, *addresses.split(","))
     monkeypatch.setattr(webhook._Connection, "connect", lambda _: pytest.fail("connected"))
-    assert counts(send_one("http://hook.example/", allow_private=["127.0.0.1", "other.example"])) == (0, 1, 0)
-    assert asked == ["hook.example"]  # and not tried again
+    assert send_one("http://hook.example/", allow_private=["127.0.0.1", "other.example"], pauses=()) == (0, 1)
     assert "not public" in caplog.text
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8"])
 def test_public_address_is_allowed(address):
-    assert webhook._is_public(webhook.ip_address(address))
+    assert webhook._is_public(address)
 
 
 def test_named_host_may_be_private_and_is_resolved_once(monkeypatch):
     asked = resolve_to(monkeypatch, "127.0.0.1")
     with receiving() as server:
-        assert counts(send_one(f"http://Hook.example:{server.port}/", allow_private=["hook.EXAMPLE."])) == (1, 0, 0)
+        assert send_one(f"http://Hook.example:{server.port}/", allow_private=["hook.EXAMPLE"]) == (1, 0)
     assert asked == ["hook.example"]
-    assert server.requests[0][1]["Host"] == f"hook.example:{server.port}"
+    assert server.requests[0][1]["Host"] == f"Hook.example:{server.port}"
 
 
-def test_next_address_is_tried(monkeypatch):
-    resolve_to(monkeypatch, "127.0.0.2", "127.0.0.1")
-    with receiving() as server:
-        assert send_one(f"http://hook.example:{server.port}/", allow_private=["hook.example"], pauses=()).sent == 1
+def test_connects_to_the_address_that_was_checked(monkeypatch):
+    """A name that is resolved to a public address, and then to a private one, leads to the public one."""
+    resolve_to(monkeypatch, "93.184.215.14")
+    connected = []
+    monkeypatch.setattr(socket, "create_connection", lambda address, _: connected.append(address) or socket.socket())
+    send_one("http://hook.example/", allow_private=(), pauses=())
+    assert connected == [("93.184.215.14", 80)]
 
 
 @pytest.fixture(scope="module")
@@ -360,7 +315,7 @@ def test_certificates_are_checked(host, trusted, sent, certificate, monkeypatch,
     if trusted:
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     with receiving(context=context) as server:
-        assert counts(send_one(f"https://{host}:{server.port}/", allow_private=[host])) == (sent, 1 - sent, 0)
+        assert send_one(f"https://{host}:{server.port}/", allow_private=[host], pauses=()) == (sent, 1 - sent)
     assert (asked, names, len(server.requests)) == ([host], [host], sent)
     assert ("certificate verify failed" in caplog.text) == (not sent)
 
@@ -372,17 +327,12 @@ def test_key_is_read_without_its_newline(ending, tmp_path):
         assert read_key(tmp_path / "key") == key
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"short", b"0123456789abcde\n", b"x" * 4097, b"x" * 4097 + b"\n", b"x" * 9999]
-)
+@pytest.mark.parametrize("content", [b"", b"short", b"0123456789abcde\n"])
 def test_wrong_key_is_refused(content, tmp_path):
-    (tmp_path / "key").write_bytes(content)
-    with pytest.raises(InvalidParameter, match="16 to 4,096 bytes"):
-        read_key(tmp_path / "key")
-
-
-def test_missing_key_is_refused(tmp_path):
     with pytest.raises(UnreadableFile, match="no such key file"):
+        read_key(tmp_path / "key")
+    (tmp_path / "key").write_bytes(content)
+    with pytest.raises(InvalidParameter, match="at least 16 bytes"):
         read_key(tmp_path / "key")
 
 

@@ -91,8 +91,9 @@ def run(given: RunOptions) -> None:
         draw_health(given.figure, blocks, alarms)
     if given.json is not None:
         record = {"file": held.name, "method": adapter.name, "blocks": blocks}
-        classes = {"alarms": [alarm.as_dict() for alarm in alarms], "classes": guard.monitor.classes()}
-        write_json(given.json, record | classes)
+        found = {"alarms": [alarm.as_dict() for alarm in alarms], "health": guard.monitor.numbers()}
+        parts = {"classes": guard.monitor.classes(), "sources": guard.monitor.sources()}
+        write_json(given.json, record | found | parts)
 
 
 def _watch(

@@ -67,7 +67,7 @@ def predict(given: PredictOptions) -> None:
         with opened as outlet, given.rows.open(top, start.after) as sink:
             watch = WatchedStream(classifier, guard, outlet.alarm, outlet.block)
             saved, every = given.state.saved, given.state.save_every
-            stream = SavedStream(classifier, saved, sink, start.progress, every, guard.monitor)
+            stream = SavedStream(classifier, saved, sink, start.progress, every, watch.packed)
             _predict(given, classifier, start, total, reading, decoding, stream, top, labels, watch, outlet)
 
 
@@ -141,6 +141,7 @@ def _predict(
                 for remark in filter(None, [*classifier.adapter.remarks(), decoding.sentence()]):
                     say(remark)
                 say(tally.sentence() + saved + (f"; stopped by {signal.Signals(number).name}" if number else ""))
+                watch.flush()
                 if watch.monitor.position >= BLOCK:
                     say(outlet.health(watch.monitor, watch.held))
                 if labels and not tally.taught:

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,8 +15,10 @@ from pta.cli.output import require_folder_place
 from pta.cli.quantities import parse_duration, parse_size
 from pta.core.limits import USUAL_LIMITS, Limits
 from pta.data.features import load_features
+from pta.door.files import existing_file
 from pta.errors import InvalidParameter, MissingPackage, how_to_install
-from pta.monitor import REACTIONS, parse_reactions
+from pta.monitor import REACTIONS, Reference, parse_reactions
+from pta.monitor.monitor import WINDOW
 from pta.serve.http.security import HttpSettings, LogFormat, new_token, own_token, read_token
 from pta.serve.journal.journal import written_identity
 from pta.serve.open_files import affordable_connections
@@ -153,6 +155,11 @@ class StreamOptions:
             parser=parse_duration, metavar="TIME", help="Raise the alarm silent after so long without a sample."
         ),
     ] = None
+    reference: Annotated[
+        Path | None,
+        typer.Option(help="Compare with this file of pta monitor reference.", show_default="the first 500 samples"),
+    ] = None
+    window: Annotated[int, typer.Option(help="Samples that health is measured over, a multiple of 64.")] = WINDOW
     repair: Annotated[
         bool, typer.Option("--repair", help="Go on from the rows that are whole; the rest is set aside.")
     ] = False
@@ -161,7 +168,9 @@ class StreamOptions:
         """The same for the service."""
         if self.silent_after == 0:
             raise InvalidParameter("--silent-after must be more than 0 seconds")
-        given = {name: value for name, value in vars(self).items() if name not in ("max_pixels", "on")}
+        if self.reference is not None:
+            existing_file(self.reference, "reference")
+        given = {name: value for name, value in vars(self).items() if name not in ("max_pixels", "on", "reference")}
         limits, reactions = Limits(max_pixels=self.max_pixels), parse_reactions(self.on or ())
         return ServiceSettings(**given, limits=limits, reactions=reactions)
 
@@ -196,7 +205,10 @@ def serve(
         raise InvalidParameter("--no-journal: a new token is shown on a terminal only; --token-file names one")
     with listen(http.host, http.port):
         pass  # a port in use is refused before a model is loaded
-    with Service.open(model.load(adaptation), folder, settings) as service:
+    served = model.load(adaptation)
+    if streams.reference is not None:
+        settings = replace(settings, reference=Reference.load(streams.reference, served.classifier))
+    with Service.open(served, folder, settings) as service:
         if token is None:
             token = new_token() if folder is None else own_token(folder / "token")
         app = create_app(service, http.settings(token))

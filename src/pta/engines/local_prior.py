@@ -17,6 +17,8 @@ batch is a few products with triangular matrices. A GPU has two kernels for it (
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,11 +27,15 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.engines.gpu import processors
 
 _FAST, _SLOW, _FORGET = 1 / 8, 1 / 64, 1 / 256  # rates
+ORDERED = 1.7
+"""Above this agreement the last samples were ordered, and the gate is more open than closed."""
 _START = 10  # samples that 1/C counts in the mean over the stream
 _WEIGHT, _CAUTION = 8, 2  # of what A and B count, and of what both start with
-_OPEN, _SHARPNESS = 1.7, 16
+_SHARPNESS = 16
 _STRENGTH = 1.5
 _ROWS = 64  # the products within a block grow with its square
+
+_Number = TypeVar("_Number", Tensor, float)
 
 
 @dataclass(frozen=True)
@@ -59,18 +65,8 @@ class LocalPrior:
         parts = [learn_on_gpu(block, *vars(self).values()) for block in torch.split(s, MOST_SAMPLES)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    @property
-    def agreement(self) -> float:
-        """r: about 1 for a shuffled stream."""
-        return float(_agreement(self.found, self.by_chance))
-
-    @property
-    def is_ordered(self) -> bool:
-        """Whether the last samples were ordered, so that the gate is more open than closed."""
-        return self.agreement > _OPEN
-
     def count_samples(self, s: Tensor) -> None:
-        """Count B samples in order, at most 64, without the prior that each would get."""
+        """Count B samples in order, at most 64, without the prior that each would get; s may be float32."""
         self._count(s)
 
     def _learn(self, s: Tensor) -> Tensor:
@@ -80,27 +76,23 @@ class LocalPrior:
     def _count(self, s: Tensor) -> tuple[Tensor, Tensor, Callable[[], Tensor]]:
         """A and B at the turn of each sample and, when asked for, e_f + e_s before it."""
         n, C = s.shape
-        age = torch.arange(n, dtype=s.dtype, device=s.device)
-        between = age[:, None] - age - 1  # samples after the one of the column and before the one of the row
-        alike, before = s @ s.T, between >= 0
-        fast, slow = (rate * torch.pow(1 - rate, between.clamp_min(0)) * before for rate in (_FAST, _SLOW))
-        of_fast, of_slow = (torch.pow(1 - rate, age) for rate in (_FAST, _SLOW))
+        at = _kept_block(n) if s.device.type == "cpu" else _within_block(n, s.device)
         weight = _START + self.count
+        alike = (s @ s.T).double()
+        with_fast, with_mean = ((s @ running.to(s)).double() for running in (self.fast, self.mean))
 
-        started = 1 - torch.pow(1 - _FAST, self.count + age)  # 1 − u: how much of e_f is samples
-        with_recent = of_fast * (s @ self.fast) + (fast * alike).sum(dim=1)
-        with_mean = (weight * (s @ self.mean) + (alike * before).sum(dim=1)) / (weight + age)
-        kept = torch.pow(1 - _FORGET, (between + 1).clamp_min(0)) * (between >= -1)
-        of_state = torch.pow(1 - _FORGET, age + 1)
-        found = of_state * self.found + kept @ (_WEIGHT * (with_recent - (1 - started) / C))
-        by_chance = of_state * self.by_chance + kept @ (_WEIGHT * started * with_mean)
+        started = 1 - torch.pow(1 - _FAST, self.count + at.age)  # 1 − u: how much of e_f is samples
+        with_recent = at.of_fast * with_fast + (at.fast * alike).sum(dim=1)
+        with_mean = (weight * with_mean + (alike * at.before).sum(dim=1)) / (weight + at.age)
+        found = at.of_state * self.found + at.kept @ (_WEIGHT * (with_recent - (1 - started) / C))
+        by_chance = at.of_state * self.by_chance + at.kept @ (_WEIGHT * started * with_mean)
         running_before = self.fast.clone(), self.slow.clone()
 
         def recent() -> Tensor:
-            return ((fast + slow) @ s).addr_(of_fast, running_before[0]).addr_(of_slow, running_before[1])
+            return ((at.fast + at.slow) @ s).addr_(at.of_fast, running_before[0]).addr_(at.of_slow, running_before[1])
 
-        for running, rate in ((self.fast, _FAST), (self.slow, _SLOW)):
-            running.mul_((1 - rate) ** n).add_(rate * torch.pow(1 - rate, age.flip(0)) @ s)
+        for running, rate, into in ((self.fast, _FAST, at.into_fast), (self.slow, _SLOW, at.into_slow)):
+            running.mul_((1 - rate) ** n).add_(into.to(s) @ s)
         self.mean.mul_(weight).add_(s.sum(dim=0)).div_(weight + n)
         self.found.copy_(found[-1])
         self.by_chance.copy_(by_chance[-1])
@@ -108,14 +100,45 @@ class LocalPrior:
         return found, by_chance, recent
 
 
+class _Block(NamedTuple):
+    """What depends on the length of a block alone, in float64; a row per sample, a column per sample before it."""
+
+    age: Tensor
+    before: Tensor
+    fast: Tensor  # the parts of earlier samples in e_f
+    slow: Tensor
+    of_fast: Tensor  # the part of the state in e_f
+    of_slow: Tensor
+    kept: Tensor  # the parts of samples in A and B
+    of_state: Tensor
+    into_fast: Tensor  # the parts of samples in e_f after the block
+    into_slow: Tensor
+
+
+@lru_cache(maxsize=_ROWS)
+def _kept_block(n: int) -> _Block:
+    return _within_block(n, torch.device("cpu"))
+
+
+def _within_block(n: int, device: torch.device) -> _Block:
+    age = torch.arange(n, dtype=torch.float64, device=device)
+    between = age[:, None] - age - 1  # samples after the one of the column and before the one of the row
+    before = between >= 0
+    fast, slow = (rate * torch.pow(1 - rate, between.clamp_min(0)) * before for rate in (_FAST, _SLOW))
+    of_fast, of_slow = (torch.pow(1 - rate, age) for rate in (_FAST, _SLOW))
+    kept = torch.pow(1 - _FORGET, (between + 1).clamp_min(0)) * (between >= -1)
+    into = (rate * torch.pow(1 - rate, age.flip(0)) for rate in (_FAST, _SLOW))
+    return _Block(age, before, fast, slow, of_fast, of_slow, kept, torch.pow(1 - _FORGET, age + 1), *into)
+
+
 def _gate(found: Tensor, by_chance: Tensor) -> Tensor:
     """1.5·(1−ρ)."""
-    odds = (_agreement(found, by_chance) / _OPEN) ** _SHARPNESS
+    odds = (agreement(found, by_chance) / ORDERED) ** _SHARPNESS
     return _STRENGTH * odds / (1 + odds)
 
 
-def _agreement(found: Tensor, by_chance: Tensor) -> Tensor:
-    """r."""
+def agreement(found: _Number, by_chance: _Number) -> _Number:
+    """r: about 1 for a shuffled stream."""
     return (found + _CAUTION) / (by_chance + _CAUTION)
 
 

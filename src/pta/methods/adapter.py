@@ -103,6 +103,8 @@ class Adapter(Declaration, ABC):
 
         Any method that answers sample by sample takes labels that are NONE or UNKNOWN.
         """
+        if not (labels == NONE).any():
+            return self._step_or_predict(samples, labels)
         stretches = np.split(np.arange(len(labels)), np.flatnonzero(np.diff(labels == NONE)) + 1)
         parts = [(samples[slice(rows[0], rows[-1] + 1)], labels[rows]) for rows in stretches]
         return _joined([self._step_or_predict(one, told) for one, told in parts])

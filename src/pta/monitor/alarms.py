@@ -10,9 +10,10 @@ KINDS = (FOREIGN, CHANGED, CONCENTRATING, SORTED, ONE_SOURCE, MOVED, SILENT)
 
 # Fixed thresholds, chosen on Caltech101, Cars and UCF101; benchmarks/monitors.py has their rate of false alarms.
 LEAST_ENTROPY_RATIO = 0.8  # of `concentrating`
-SOURCE_SHARE, SOURCE_WEIGHT = 0.8, 1 / 8  # of `one-source`: of a class's weight, and of the window
+SOURCE_SHARE, SOURCE_WEIGHT = 0.6, 1 / 16  # of `one-source`: of a class's weight, and of the window
+SOURCE_EXCESS = 5.0  # standard deviations above the source's share of the window, so that two even sources raise none
 CHANGED_SLACK = 0.05  # of `changed-more`: learning alone moves the share of changed answers
-LARGEST_MOVEMENT = 0.15  # of `class-moved`: of the cosine with the text, per 1,024 samples
+LARGEST_MOVEMENT = 0.1  # of `class-moved`: of the cosine with the text, per 1,024 samples
 
 _SENTENCES = {
     FOREIGN: "zero-shot is less sure than on the reference: {share:.0%} of the last {window} samples are below a "
@@ -21,8 +22,8 @@ _SENTENCES = {
     "expected; learning itself moves this number",
     CONCENTRATING: "answers concentrate on fewer classes than zero-shot's: the entropy of their mean is {ratio:.2f} of "
     "zero-shot's over the last {window} samples (threshold {threshold})",
-    SORTED: "samples come sorted by class (order statistic {order:.1f}, threshold 1.7), where this method can lose "
-    "what it gains otherwise; use wpta, or add --prior local",
+    SORTED: "samples come sorted by class (order statistic {order:.1f}, threshold {threshold}), where this method can "
+    "lose what it gains otherwise; use wpta, or add --prior local",
     ONE_SOURCE: "source {source} gave {share:.0%} of the weight of class {name} in the last {window} samples",
     MOVED: "the prototype of class {name} moved by {movement:.2f} against its text within 1,024 samples "
     "(threshold {threshold})",

@@ -31,11 +31,9 @@ def share_bound(k: int, n: int, level: float) -> float:
     if not 0 < k <= n:
         return float(k > n)
     low, high = 0.0, 1.0
-    while high - low > 1e-15:
+    for _ in range(60):
         middle = (low + high) / 2
         low, high = (low, middle) if _at_least(k, n, middle) >= level else (middle, high)
-        if middle in (low, high) and high - low <= np.spacing(middle):
-            break
     return high
 
 
@@ -50,8 +48,8 @@ def _at_least(k: int, n: int, x: float) -> float:
     return tail if k > n * x else 1 - tail
 
 
-def advance(sums: NDArray[np.float64], below: NDArray[np.bool_], bounds: NDArray[np.float64]) -> float:
-    """M of S shares and all lifts (S×4) after B samples, B×S, in their place; returns the largest mean on the way.
+def advance(sums: NDArray[np.float64], below: NDArray[np.bool_], bounds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """M of S shares and all lifts (S×4) after B samples, B×S, in their place; returns the means of M on the way, B×S.
 
     With P_t the product of all L up to t, M_t = P_t·(M_0 + Σ 1/P_j over j < t).
     """
@@ -62,4 +60,4 @@ def advance(sums: NDArray[np.float64], below: NDArray[np.bool_], bounds: NDArray
     before = np.concatenate([np.ones_like(products[:1]), products[:-1]])
     path = products * (sums + np.cumsum(1 / before, axis=0))
     sums[:] = path[-1]
-    return float(path.mean(axis=(1, 2)).max())
+    return path.mean(axis=2)

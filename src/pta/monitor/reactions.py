@@ -10,10 +10,11 @@ from torch import Tensor
 from pta.errors import InvalidParameter, nearest, shown
 from pta.monitor.alarms import FOREIGN, KINDS, ONE_SOURCE
 from pta.monitor.monitor import Monitor
+from pta.monitor.sources import flooding, learned_weights
 
 REACTIONS = ("note", "hold", "zero-shot", "cap")
-CAP_SHARE = 0.5  # of the weight that a class learns within a window: the most that a source gives that floods it
-CAP_FREE = 4.0  # the weight per class and window that such a source may always give
+CAP_SHARE = 0.3  # of the weight that a class learns within a window: the most that a source gives that floods it
+CAP_FREE = 2.0  # the weight per class and window that such a source may always give
 
 
 def parse_reactions(given: Iterable[str]) -> dict[str, str]:
@@ -56,18 +57,18 @@ class Guard:
         untested = FOREIGN if self.monitor.is_ordered else None
         return frozenset(self.reactions.get(kind, "note") for kind in self.monitor.standing if kind != untested)
 
-    def learns(self, features: Tensor, sources: Sequence[str]) -> NDArray[np.bool_]:
-        """Which of the next samples, B×d unit rows and at most up to the end of a block, are learned."""
-        acting = self.acting
+    def learns(self, zero_shot: Tensor, named: Sequence[str]) -> NDArray[np.bool_]:
+        """Which of the next samples are learned, by their B×C zero-shot logits; at most up to the end of a block."""
+        acting, monitor = self.acting, self.monitor
         if "hold" in acting:
-            return np.zeros(len(features), np.bool_)
-        if "cap" not in acting or not sources:
-            return np.ones(len(features), np.bool_)
-        flooding, (own, total) = self.monitor.flooding(), self.monitor.learned_in_window()
-        learns, (labels, weights) = list[bool](), self.monitor.weights_of(features)
-        for label, weight, source in zip(labels.tolist(), weights.tolist(), sources, strict=True):
-            given, of_class = own.get((source, label), 0.0) + weight, total.get(label, 0.0) + weight
-            learns.append((source, label) not in flooding or given <= max(CAP_FREE, CAP_SHARE * of_class))
+            return np.zeros(len(zero_shot), np.bool_)
+        if "cap" not in acting or not named:
+            return np.ones(len(zero_shot), np.bool_)
+        floods, (own, of_class) = flooding(monitor.memory), learned_weights(monitor.memory, monitor.since_block())
+        block, learns = monitor.scored(zero_shot), list[bool]()
+        for label, weight, source in zip(block.labels.tolist(), block.confidence.tolist(), named, strict=True):
+            given, total = own.get((source, label), 0.0) + weight, of_class.get(label, 0.0) + weight
+            learns.append((source, label) not in floods or given <= max(CAP_FREE, CAP_SHARE * total))
             if learns[-1]:
-                own[source, label], total[label] = given, of_class
+                own[source, label], of_class[label] = given, total
         return np.array(learns, np.bool_)

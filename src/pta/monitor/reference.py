@@ -14,11 +14,13 @@ from pta.door.files import load_tensors, save_tensors
 from pta.errors import InvalidParameter, StateMismatch
 from pta.methods.state_file import was_saved_for
 from pta.monitor.detector import UNLUCKY, share_bound
-from pta.monitor.scores import BLOCK, scored
+from pta.monitor.scores import exactly_scored
 
 LEAST, MOST = 200, 10**7  # samples of a reference
 RANKS = (0.02, 0.05, 0.10, 0.20, 0.35, 0.50)
+SHARES = 2 * len(RANKS)
 _KIND = "reference of a monitor"
+_AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,11 @@ class Reference:
     @classmethod
     def of(cls, classifier: ZeroShotClassifier, features: Tensor) -> "Reference":
         """The reference of N×d unit features."""
-        parts = [scored(classifier, block) for block in torch.split(features, BLOCK)]
-        shown = np.concatenate([part.shown for part in parts]) if parts else np.zeros((0, 2))
-        return cls(np.concatenate([part.ranked for part in parts] or [shown]), tuple(shown.mean(axis=0)))
+        if len(features) < LEAST:
+            return cls(np.zeros((len(features), 2)), (0.0, 0.0))  # which is refused
+        parts = [exactly_scored(classifier, part) for part in torch.split(features, _AT_ONCE)]
+        confidence, cosine = np.concatenate([part.shown for part in parts]).mean(axis=0).tolist()
+        return cls(np.concatenate([part.ranked for part in parts]), (confidence, cosine))
 
     @cached_property
     def _ranks(self) -> list[int]:
@@ -51,12 +55,12 @@ class Reference:
     @cached_property
     def bounds(self) -> NDArray[np.float64]:
         """p̄ of the share of samples below each threshold, 12."""
-        n, level = len(self.scores), 1 - UNLUCKY / (2 * len(RANKS))
+        n, level = len(self.scores), 1 - UNLUCKY / SHARES
         return np.repeat([share_bound(k, n, level) for k in self._ranks], 2)
 
     def below(self, scores: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Which of B×2 scores are below which thresholds, B×12."""
-        return (scores[:, None] < self.thresholds).reshape(len(scores), -1)
+        return (scores[:, None] < self.thresholds).reshape(len(scores), SHARES)
 
     def save(self, path: Path, classifier: ZeroShotClassifier) -> None:
         """Write it to a safetensors file, atomically."""

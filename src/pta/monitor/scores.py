@@ -1,34 +1,53 @@
-"""What the frozen zero-shot model says of a block of samples: numbers that learning cannot move."""
+"""What the frozen zero-shot model says of samples: numbers that learning cannot move."""
 
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
+from pta.engines.zero_shot import exact_logits
 
 BLOCK = 64
-"""Samples between two looks at the alarms. All is computed in these blocks, whatever the batches are."""
+"""Samples between two looks at the alarms."""
 
 
-class BlockScores(NamedTuple):
+class Scores(NamedTuple):
     """Of B samples."""
 
-    probabilities: Tensor  # B×C, float32
+    probabilities: NDArray[np.floating]  # B×C
     labels: NDArray[np.int64]
     ranked: NDArray[np.float64]  # B×2: log-odds of the top class, which order samples by confidence; top cosine
-    shown: NDArray[np.float64]  # B×2: confidence and top cosine
+    confidence: NDArray[np.float64]
+
+    @property
+    def shown(self) -> NDArray[np.float64]:
+        """Confidence and top cosine, B×2."""
+        return np.stack([self.confidence, self.ranked[:, 1]], axis=1)
 
 
-@torch.no_grad()
-def scored(classifier: ZeroShotClassifier, features: Tensor) -> BlockScores:
-    """The scores of B×d unit features, computed on the host; sums that decide are in float64."""
-    z = features @ classifier.anchors.T
-    top = z.max(dim=1, keepdim=True)
-    odds = torch.exp((z - top.values) * classifier.scale)
-    others = (odds.sum(dim=1, dtype=torch.float64) - 1).clamp_min(1e-16)  # the top class itself counts 1
-    ranked = torch.stack([-others.log(), top.values[:, 0].double()], dim=1)
-    shown = torch.stack([1 / (1 + others), top.values[:, 0].double()], dim=1)
-    return BlockScores(odds / odds.sum(dim=1, keepdim=True), top.indices[:, 0].numpy(), ranked.numpy(), shown.numpy())
+def scored(classifier: ZeroShotClassifier, logits: NDArray[np.floating]) -> Scores:
+    """The scores of zero-shot logits, B×C."""
+    labels, rows = logits.argmax(axis=1), np.arange(len(logits))
+    top = logits[rows, labels]
+    odds = np.exp(logits - top[:, None])
+    odds[rows, labels] = 0  # so that the sum of the others keeps its digits
+    others = odds.sum(axis=1).astype(np.float64)
+    odds[rows, labels] = 1
+    odds /= (1 + others).astype(odds.dtype)[:, None]
+    cosine = (top.astype(np.float64) - classifier.bias) / classifier.scale
+    log_odds = -np.log(others.clip(1e-30))
+    return Scores(odds, labels, np.stack([log_odds, cosine], axis=1), 1 / (1 + others))
+
+
+def exactly_scored(classifier: ZeroShotClassifier, features: Tensor) -> Scores:
+    """The scores of B×d unit features in float64; ranked ones are rounded, so that they are the same in every batch."""
+    found = scored(classifier, exact_logits(classifier, features).cpu().numpy())
+    return found._replace(ranked=found.ranked.round(6))
+
+
+def rounding(classifier: ZeroShotClassifier, eps: float) -> NDArray[np.float64]:
+    """How far the two ranked scores of logits in a precision can be from exact ones."""
+    of_cosine = 16 * eps
+    return np.array([2 * classifier.scale * of_cosine, of_cosine])

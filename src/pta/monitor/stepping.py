@@ -19,10 +19,12 @@ class Piece(NamedTuple):
 
     rows: slice
     logits: Tensor
+    probabilities: Tensor  # of the logits
+    zero_shot: Tensor  # logits
     learned: NDArray[np.bool_]
     as_zero_shot: bool  # whether a reaction wants zero-shot's answers
-    alarms: list[Alarm]  # raised or over after these samples
-    blocks: list[dict[str, Any]]  # the monitor's numbers after each block that they completed
+    alarms: list[Alarm]  # raised or over after these samples or, on a GPU without reactions, after those before
+    blocks: list[dict[str, Any]]  # the monitor's numbers after each block that was completed
 
 
 def watched_steps(
@@ -33,16 +35,19 @@ def watched_steps(
     Labels are numbers, UNKNOWN, or NONE for a sample that is not learned; sources are those of all samples, or none. A
     method that answers a batch at a time gets the batch as it is.
     """
-    monitor, start = guard.monitor, 0
+    monitor, classifier, start = guard.monitor, adapter.classifier, 0
     while start < len(samples):
         room = len(samples) if adapter.scope == "batch" else monitor.room(reacting=guard.can_hold)
         rows = slice(start, min(len(samples), start + room))
-        piece, acting = samples[rows], guard.acting if guard.can_hold else frozenset[str]()
-        learns = np.full(len(piece), learn) & (labels[rows] != NONE)
+        piece = samples if rows == slice(0, len(samples)) else samples[rows]
+        acting = guard.acting if guard.can_hold else frozenset[str]()
+        zero_shot = classifier.logits(piece.features.to(classifier.anchors))
+        learns = (labels[rows] != NONE) & learn
         if learn and acting:
-            learns &= guard.learns(piece.features, sources[rows])
+            learns &= guard.learns(zero_shot, sources[rows])
         logits = adapter.step_or_answer(piece, np.where(learns, labels[rows], NONE))
         chances, answers = adapter.probabilities_unchecked(logits), logits.argmax(dim=1)
-        alarms = monitor.add(piece.features, chances, answers, learns, sources[rows], adapter)
-        yield Piece(rows, logits, learns, "zero-shot" in acting, alarms, monitor.series)
+        seen = piece.features, zero_shot, chances, answers, learns, sources[rows], adapter
+        alarms = monitor.add(*seen, late=zero_shot.is_cuda and not guard.can_hold)
+        yield Piece(rows, logits, chances, zero_shot, learns, "zero-shot" in acting, alarms, monitor.series)
         start = rows.stop

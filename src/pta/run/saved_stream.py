@@ -5,7 +5,7 @@ import json
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -16,8 +16,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from pta.data.sample_set import SampleReference
 from pta.errors import PtaError, StateMismatch
-from pta.methods.state_file import read_stream
-from pta.monitor import Monitor
+from pta.methods.state_file import Monitored, read_stream
 from pta.run.classifier import AnswerBatch, Classifier
 from pta.run.predict import PredictedBatch
 from pta.run.reading import PILLOW
@@ -176,7 +175,7 @@ class SavedStream:
     _rows: RowSink
     _progress: Progress
     every: float
-    _monitor: Monitor | None = None
+    _monitored: Callable[[], Monitored] | None = None
     _due: float = 0.0
     _saved: int | None = None  # samples that were taken when the state was saved here
 
@@ -226,7 +225,7 @@ class SavedStream:
         began = time.monotonic()
         try:
             record = self._progress.record(self._rows.mark())
-            monitored = None if self._monitor is None else self._monitor.pack()
+            monitored = None if self._monitored is None else self._monitored()
             self._classifier.save(self._state, stream=asdict(record), monitor=monitored)
         except PtaError as error:
             if self._saved is None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from pta.core.labels import NONE, UNKNOWN, Labels
 from pta.core.samples import Samples
 from pta.data.label_file import label_texts
+from pta.methods.state_file import Monitored
 from pta.monitor import Alarm, Guard
 from pta.monitor.stepping import Piece, watched_steps
 from pta.run.classifier import AnswerBatch, Classifier, answer_numbers
@@ -58,13 +59,10 @@ class WatchedStream:
         numbers, held = list[Tensor](), np.zeros(len(known), np.bool_)
         asked = np.where(is_low, NONE, told)
         for piece in watched_steps(classifier.adapter, self._guard, known, asked, sources, learn=learn):
-            numbers.append(self._numbers(known[piece.rows], piece, top))
+            numbers.append(self._numbers(piece, top))
             held[piece.rows] = ~piece.learned & (told[piece.rows] != NONE) & learn
             self.held += int((held & ~is_low)[piece.rows].sum())
-            for block in piece.blocks:
-                self._on_block(block)
-            for alarm in piece.alarms:
-                self._on_alarm(alarm)
+            self._tell(piece.blocks, piece.alarms)
         learned = None if labels is None else label_texts(np.where(held, UNKNOWN, told), classifier.classes)
         return AnswerBatch(
             *(torch.cat(numbers), classifier.classes, classifier.reject_below),
@@ -72,10 +70,26 @@ class WatchedStream:
             held=held.tolist() if self._shows_held else None,
         )
 
-    def _numbers(self, samples: Samples, piece: Piece, top: int) -> Tensor:
-        classifier = self._classifier
-        alone = classifier.adapter.classifier
-        zero_shot = alone.logits(samples.features.to(alone.anchors))
-        chances = classifier.adapter.probabilities_unchecked(piece.logits, raw=classifier.raw_probability)
+    def flush(self) -> None:
+        """Tell all alarms of the samples that were answered."""
+        alarms = self.monitor.flush()
+        self._tell(self.monitor.series, alarms)
+
+    def packed(self) -> Monitored:
+        """What the monitor keeps after these samples."""
+        self.flush()
+        return self.monitor.pack()
+
+    def _tell(self, blocks: Iterable[dict[str, Any]], alarms: Iterable[Alarm]) -> None:
+        for block in blocks:
+            self._on_block(block)
+        for alarm in alarms:
+            self._on_alarm(alarm)
+
+    def _numbers(self, piece: Piece, top: int) -> Tensor:
+        classifier, chances = self._classifier, piece.probabilities
+        if classifier.raw_probability:
+            chances = classifier.adapter.probabilities_unchecked(piece.logits, raw=True)
         shadow = classifier.shadow or piece.as_zero_shot
-        return answer_numbers(piece.logits, chances, zero_shot, top, shadow=shadow, with_adapted=self._has_both)
+        given = piece.logits, chances, piece.zero_shot, top
+        return answer_numbers(*given, shadow=shadow, with_adapted=self._has_both)

@@ -32,7 +32,7 @@ def id_hash(id: str) -> bytes:
 class Request:
     """B samples of a stream, as features or as pictures.
 
-    They are learned together or not at all, but for those that --reject-holds leaves out.
+    They are learned together or not at all, but for those that --reject-holds or the reaction cap leaves out.
     """
 
     stream: str

@@ -1,6 +1,6 @@
-"""Alarms on their way into the journal: found by one thread, written by another, in force when they are applied."""
+"""Rows of alarms: found by the thread that learns or by the clock, written by another, shown once they are applied."""
 
-from collections import deque
+import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from threading import Event, Thread
@@ -9,54 +9,40 @@ from pta.errors import MachineFailure
 from pta.serve.journal.rows import JournalLike, OperationRow
 from pta.serve.streams.health import AlarmRow
 from pta.serve.streams.live_stream import LiveStream
-from pta.serve.streams.served_model import ServiceSettings
 from pta.serve.streams.stream_set import StreamSet
 
 
-class AlarmRows:
-    """Rows that wait to be written, in the order in which alarms were found.
+def write_alarms(journal: JournalLike, stream: LiveStream, rows: Iterable[AlarmRow]) -> list[OperationRow]:
+    """Write rows, which decide from now on what is learned; a journal that is read-only takes none."""
+    written = []
+    with suppress(MachineFailure):
+        for row in () if stream.gone else rows:
+            written.append(journal.operate(stream.number, "alarm", row))
+            stream.reactions[row["kind"]] = row["reaction"]  # `note` if it is over
+    return written
+
+
+def apply_alarms(stream: LiveStream, written: Iterable[OperationRow]) -> None:
+    """Let what was written take effect on answers."""
+    with stream.lock:
+        for row in written:
+            stream.add_operation(row)
+            stream.state.sequence = row.sequence
+            stream.since_snapshot += 1
+            stream.snapshot_taken = -math.inf  # so that the monitor is saved soon, with what ends the alarm
+
+
+class Clock:
+    """A thread that looks at the streams to which no sample comes.
 
     Args:
-        begin: has `write` called in the thread that writes, then `apply` in the one that learns; waits for neither.
+        look: called with each stream, several times in so many seconds.
     """
 
-    def __init__(self, journal: JournalLike, begin: Callable[[], None]) -> None:
-        self._journal, self._begin = journal, begin
-        self._waiting: deque[tuple[LiveStream, AlarmRow]] = deque()
-
-    def add(self, stream: LiveStream, rows: Iterable[AlarmRow]) -> None:
-        """Have rows of a stream written; under its lock."""
-        before = len(self._waiting)
-        self._waiting.extend((stream, row) for row in rows)
-        if len(self._waiting) > before:
-            self._begin()
-
-    def write(self) -> list[tuple[LiveStream, OperationRow]]:
-        """Write what waits; a journal that is read-only takes none."""
-        written = []
-        with suppress(MachineFailure, IndexError):
-            while True:
-                stream, row = self._waiting.popleft()
-                if not stream.gone:
-                    written.append((stream, self._journal.operate(stream.number, "alarm", row)))
-        return written
-
-    def apply(self, written: Iterable[tuple[LiveStream, OperationRow]]) -> None:
-        """Let what was written take effect."""
-        for stream, row in written:
-            with stream.lock:
-                stream.add_operation(row)
-                stream.state.sequence = row.sequence
-
-
-class Silence:
-    """A thread that raises the alarm `silent` of streams that get no sample; the next sample ends it."""
-
-    def __init__(self, settings: ServiceSettings, streams: StreamSet, alarms: AlarmRows) -> None:
-        self._settings, self._streams, self._alarms = settings, streams, alarms
+    def __init__(self, seconds: float | None, streams: StreamSet, look: Callable[[LiveStream], object]) -> None:
         self._ended = Event()
-        self._thread = Thread(target=self._run, name="silence", daemon=True)
-        if settings.silent_after is not None:
+        self._thread = Thread(target=self._run, args=(seconds, streams, look), name="clock", daemon=True)
+        if seconds is not None:
             self._thread.start()
 
     def close(self) -> None:
@@ -65,9 +51,7 @@ class Silence:
         if self._thread.ident is not None:
             self._thread.join()
 
-    def _run(self) -> None:
-        seconds = self._settings.silent_after or 0.0
+    def _run(self, seconds: float, streams: StreamSet, look: Callable[[LiveStream], object]) -> None:
         while not self._ended.wait(min(1.0, seconds / 4)):
-            for stream in self._streams:
-                with stream.lock:
-                    self._alarms.add(stream, stream.health.silence(seconds, self._settings.reactions))
+            for stream in streams:
+                look(stream)

@@ -26,6 +26,7 @@ class Scored(NamedTuple):
 
     features: NDArray[np.float16]  # B×d, as they are written
     unit: NDArray[np.float32]  # B×d, the same at unit length
+    zero_shot: NDArray[np.float32]  # B×C, logits
     answers: Answers  # `ANSWER`, of which the columns zero_shot_… are filled
     touches: list[bytes]  # per sample the numbers of the classes it touches
 
@@ -37,8 +38,8 @@ class Scored(NamedTuple):
         """Those of the samples that are chosen."""
         if chosen.all():
             return self
-        touches = list(compress(self.touches, chosen))
-        return Scored(self.features[chosen], self.unit[chosen], self.answers[chosen], touches)
+        columns = (column[chosen] for column in (self.features, self.unit, self.zero_shot, self.answers))
+        return Scored._make([*columns, list(compress(self.touches, chosen))])
 
     @staticmethod
     def joined(parts: "Sequence[Scored]") -> "Scored":
@@ -72,9 +73,9 @@ def score(features: NDArray[np.float16], classifier: ZeroShotClassifier, rule: R
     """Zero-shot answers and touches of samples, which need no state."""
     unit = _at_unit_length(features.astype(np.float32))
     zero_shot = ZeroShot(classifier, Samples.unchecked(torch.from_numpy(unit).to(classifier.anchors)))
-    z = zero_shot.logits.float().numpy()
-    labels = z.argmax(axis=1)
-    z = z - z[np.arange(len(z)), labels][:, None]
+    logits = zero_shot.logits.float().numpy()
+    labels = logits.argmax(axis=1)
+    z = logits - logits[np.arange(len(labels)), labels][:, None]
     weights = np.exp(z)
     total = weights.sum(axis=1)
     answers = np.zeros(len(z), ANSWER)
@@ -82,7 +83,7 @@ def score(features: NDArray[np.float16], classifier: ZeroShotClassifier, rule: R
     answers["zero_shot_probability"] = 1 / total
     answers["zero_shot_entropy"] = np.log(total) - np.einsum("bc,bc->b", weights, z) / total
     if rule is None:
-        return Scored(features, unit, answers, [b""] * len(z))
+        return Scored(features, unit, logits, answers, [b""] * len(z))
     samples, classes = (weights >= (rule.threshold * (1 - DOUBT)) * total[:, None]).nonzero()
     if (weights[samples, classes] <= (rule.threshold * (1 + DOUBT)) * total[samples]).any():  # float64 decides
         found = find_touches(zero_shot, zero_shot.logits, rule)
@@ -91,9 +92,9 @@ def score(features: NDArray[np.float16], classifier: ZeroShotClassifier, rule: R
         classes = found.classes[order]
     packed = classes.astype("<u4").tobytes()
     if len(z) == 1:
-        return Scored(features, unit, answers, [packed])
+        return Scored(features, unit, logits, answers, [packed])
     ends = (4 * np.searchsorted(samples, np.arange(len(z) + 1))).tolist()
-    return Scored(features, unit, answers, [packed[start:end] for start, end in pairwise(ends)])
+    return Scored(features, unit, logits, answers, [packed[start:end] for start, end in pairwise(ends)])
 
 
 def answer(adapter: Adapter, scored: Scored, *, learn: bool) -> Answered:

@@ -1,9 +1,10 @@
 """Health: the monitor of a running stream, its alarms with their reactions, and what a page shows of them."""
 
 import logging
+import math
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,118 +14,100 @@ from numpy.typing import NDArray
 
 from pta.errors import PtaError
 from pta.methods import Adapter
-from pta.methods.state_file import Monitored, read_monitor
+from pta.methods.state_file import read_monitor
 from pta.monitor import Alarm, Guard, Monitor, takes_order
-from pta.monitor.alarms import FOREIGN, ONE_SOURCE, SILENT
-from pta.monitor.scores import BLOCK
+from pta.monitor.alarms import CHANGED, FOREIGN, ONE_SOURCE, SILENT
+from pta.monitor.memory import NO_COSINE, OWN_REFERENCE
+from pta.monitor.silence import Silence
 from pta.serve.journal.rows import OperationRow
-from pta.serve.streams.answering import Answered
+from pta.serve.streams.answering import Answered, Scored
+from pta.serve.streams.served_model import ServedModel, ServiceSettings
 
 _log = logging.getLogger("pta.serve")
 _MOST_BLOCKS, _MOST_ANSWERS = 256, 20  # that are shown
+_IN_OWN_REFERENCE = 1  # among the counts of a monitor
 
 AlarmRow = dict[str, Any]
 """The argument of a row `alarm`: kind, raised, position, numbers, sentence and reaction."""
 
 
 class Health:
-    """What is measured of one stream; all under the lock of the stream.
+    """What is measured of one stream; all under the lock of the stream."""
 
-    `reactions` are those of the rows that are written or on their way. They change while an alarm stands if another
-    one is chosen at a later start, and `foreign-input` is not reacted to while samples come sorted by class.
-    """
-
-    def __init__(self, adapter: Adapter) -> None:
-        classifier = adapter.classifier.to(dtype=torch.float32)
-        self.monitor = Monitor(classifier, takes_order=takes_order(adapter))
-        self.reactions: dict[str, str] = {}
+    def __init__(self, served: ServedModel, settings: ServiceSettings) -> None:
+        given: dict[str, Any] = {"reference": settings.reference, "window": settings.window}
+        classifier = served.classifier.to(dtype=torch.float32)
+        self.monitor = Monitor(classifier, takes_order=takes_order(served.fresh()), **given)
+        self._chosen, self._silence = settings.reactions, Silence(settings.silent_after or math.inf)
+        self._standing: dict[str, AlarmRow] = {}  # rows that are written or on their way
         self._series: deque[dict[str, Any]] = deque(maxlen=_MOST_BLOCKS)
         self._last: deque[tuple[np.void, bool, float]] = deque(maxlen=_MOST_ANSWERS)
-        self._heard = time.monotonic()
 
-    def recover(self, snapshot: Path | None) -> None:
-        """Go on from the monitor of a snapshot, if it has one that can be read."""
+    def recover(self, snapshot: Path | None, alarms: Mapping[str, OperationRow]) -> None:
+        """Go on from the monitor of a snapshot, if it has one that can be read; the alarms of these rows stand."""
         try:
             if snapshot is not None and (kept := read_monitor(snapshot)) is not None:
                 self.monitor.unpack(*kept, snapshot)
         except PtaError as error:
             _log.warning("%s; the stream begins an empty monitor", error)
+        self._standing = {kind: dict(row.argument) for kind, row in alarms.items()}
+        self._silence.is_silent = SILENT in alarms
+        numbers = {kind: dict(row["numbers"]) for kind, row in self._standing.items() if kind != SILENT}
+        self.monitor.memory.standing = numbers
 
-    def stand(self, alarms: Mapping[str, OperationRow]) -> None:
-        """Let the alarms of these rows stand, and no others."""
-        self.monitor.memory.standing = {kind: dict(row.argument["numbers"]) for kind, row in alarms.items()}
-        self.reactions = {kind: row.argument["reaction"] for kind, row in alarms.items()}
-
-    def packed(self) -> Monitored:
-        """A copy of what the monitor keeps."""
-        tensors, about = self.monitor.pack()
-        copied = {name: dict(value) if isinstance(value, dict) else list(value) for name, value in about.items()}
-        return {name: tensor.clone() for name, tensor in tensors.items()}, copied
-
-    def forget_features(self) -> None:
-        """Leave out the samples of the block that is not full: the only ones of which features are kept."""
-        memory = self.monitor.memory
-        memory.counts[0] -= self.monitor.position % BLOCK
-        memory.pending_features[:] = memory.pending_answers[:] = memory.pending[:] = 0
+    def forget_prototypes(self) -> None:
+        """Let prototypes be where they are: an operation has moved them, not samples."""
+        self.monitor.memory.cosines[:] = NO_COSINE
 
     def add(
         self,
-        unit: NDArray[np.float32],
+        scored: Scored,
         answered: Answered,
         learned: bool,
         sources: Sequence[str],
         adapter: Adapter,
-        chosen: Mapping[str, str],
     ) -> list[AlarmRow]:
         """Count the samples of a group after it is answered; the rows of alarms that follow."""
-        self._heard = time.monotonic()
         self._last.extend((one, learned, time.time()) for one in answered.answers[-_MOST_ANSWERS:])
-        found, monitor, done = self._heard_again(), self.monitor, 0
-        features, chances = torch.from_numpy(unit), torch.from_numpy(answered.chances)
-        labels = torch.from_numpy(answered.answers["label"].astype(np.int64))
-        mask = np.full(len(unit), learned)
-        while done < len(unit):
+        found, monitor, done = self._silence.sample(self.monitor.position), self.monitor, 0
+        given = scored.unit, scored.zero_shot, answered.chances, answered.answers["label"].astype(np.int64)
+        mask = np.full(len(sources), learned)
+        while done < len(sources):
             rows = slice(done, done + monitor.room(reacting=False))
-            found += monitor.add(features[rows], chances[rows], labels[rows], mask[rows], sources[rows], adapter)
+            unit, zero_shot, chances, labels = (torch.from_numpy(column[rows]) for column in given)
+            found += monitor.add(unit, zero_shot, chances, labels, mask[rows], sources[rows], adapter)
             self._series.extend(monitor.series)
             done = rows.stop
-        return self._rows(found, chosen)
+        return self.rows(found)
 
-    def silence(self, seconds: float, chosen: Mapping[str, str]) -> list[AlarmRow]:
+    def look(self) -> list[AlarmRow]:
         """The row of the alarm `silent`, if no sample has come for so long and it does not stand."""
-        is_silent = self.monitor.position > 0 and time.monotonic() - self._heard >= seconds
-        if not is_silent or SILENT in self.reactions:
-            return []
-        numbers = self.monitor.memory.standing[SILENT] = {"seconds": seconds}
-        return self._rows([Alarm(SILENT, self.monitor.position, True, numbers)], chosen)
+        return self.rows(self._silence.look(self.monitor.position) if self.monitor.position else ())
 
-    def _heard_again(self) -> list[Alarm]:
-        numbers = self.monitor.memory.standing.pop(SILENT, None)
-        return [] if numbers is None else [Alarm(SILENT, self.monitor.position, False, numbers)]
-
-    def _rows(self, found: Sequence[Alarm], chosen: Mapping[str, str]) -> list[AlarmRow]:
+    def rows(self, found: Iterable[Alarm] = ()) -> list[AlarmRow]:
         """Rows of alarms that were raised or are over, and of those whose reaction is another one now."""
-        standing, rows = self.monitor.memory.standing, []
-        for alarm in found:
-            reaction = self._reaction(alarm.kind, chosen) if alarm.raised else "note"
-            rows.append(alarm.as_dict() | {"reaction": reaction})
-            self.reactions.pop(alarm.kind, None)
-            if alarm.raised:
-                self.reactions[alarm.kind] = reaction
-        for kind, before in list(self.reactions.items()):
-            if (now := self._reaction(kind, chosen)) != before:
-                alarm = Alarm(kind, self.monitor.position, True, standing[kind])
-                rows.append(alarm.as_dict() | {"reaction": now})
-                self.reactions[kind] = now
+        rows = [alarm.as_dict() | {"reaction": "note"} for alarm in found]
+        for row in rows:
+            self._standing.pop(row["kind"], None)
+            if row["raised"]:
+                self._standing[row["kind"]] = row
+                row["reaction"] = self._reaction(row["kind"])
+        for kind, row in self._standing.items():
+            if (now := self._reaction(kind)) != row["reaction"]:
+                rows.append(row | {"reaction": now})
+                self._standing[kind] = rows[-1]
         return rows
 
-    def _reaction(self, kind: str, chosen: Mapping[str, str]) -> str:
-        return "note" if kind == FOREIGN and self.monitor.is_ordered else chosen.get(kind, "note")
+    def _reaction(self, kind: str) -> str:
+        """The one that is chosen; none if the end of the alarm cannot be tested."""
+        monitor = self.monitor
+        has_own = monitor.memory.counts[_IN_OWN_REFERENCE] == OWN_REFERENCE
+        is_untested = {FOREIGN: monitor.is_ordered or monitor.reference is None, CHANGED: not has_own}
+        return "note" if is_untested.get(kind) else self._chosen.get(kind, "note")
 
-    def is_below_cap(self, unit: NDArray[np.float32], source: str) -> bool:
-        """Whether all these samples may be learned while `one-source` stands and is reacted to by `cap`."""
-        guard = Guard(self.monitor, {ONE_SOURCE: "cap"})
-        return bool(guard.learns(torch.from_numpy(unit), [source] * len(unit)).all())
+    def below_cap(self, zero_shot: NDArray[np.float32], sources: Sequence[str]) -> NDArray[np.bool_]:
+        """Which of the next samples may be learned while `one-source` stands and is reacted to by `cap`."""
+        return Guard(self.monitor, {ONE_SOURCE: "cap"}).learns(torch.from_numpy(zero_shot), sources)
 
     def summary(self, alarms: Mapping[str, OperationRow], names: Sequence[str]) -> dict[str, Any]:
         """The numbers of now, alarms that stand, and the last blocks and answers."""

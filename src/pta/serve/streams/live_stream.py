@@ -1,5 +1,6 @@
 """LiveStream: a stream as the running service has it, counts of its answers since the start, and its summary."""
 
+import math
 import time
 from collections import deque
 from collections.abc import Collection, Iterable
@@ -10,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from pta.methods.classes import class_weights, cosines_with_text
+from pta.monitor.scores import BLOCK
 from pta.serve.journal.rows import OperationRow
 from pta.serve.streams.answering import Answered, StreamState
 from pta.serve.streams.health import Health, alarm_entry
-from pta.serve.streams.history import LIFTABLE, History, waiting
+from pta.serve.streams.history import LIFTABLE, STATELESS, History, waiting
 from pta.serve.streams.past import Past, agrees
 from pta.serve.streams.served_model import rule_of
 
@@ -24,9 +26,9 @@ _MOST_ROWS, _MOST_SOURCES, _MOST_ALARMS = 200, 50, 100  # that are shown
 class LiveStream:
     """The state of a stream, the operations on it, and what was answered.
 
-    The writing thread decides by `frozen`, `gone` and the quota. The learning thread changes the state and the
-    operations, under `lock`; others read them under it. `history` is what the operations leave in force, `applied` what
-    the state has learned: the same without the labels that are `waiting`.
+    The writing thread decides by `frozen`, `gone`, `reactions` and the quota. The learning thread changes the state and
+    the operations, under `lock`; others read them under it. `history` is what the operations leave in force, `applied`
+    what the state has learned: the same without the labels that are `waiting`.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class LiveStream:
         name: str,
         number: int,
         state: StreamState,
+        health: Health,
         operations: Iterable[OperationRow] = (),
         past: Past | None = None,
     ) -> None:
@@ -41,9 +44,9 @@ class LiveStream:
         self.lock, self.changing = Lock(), Lock()  # `changing` is held by the one operation under way
         self.state, self.recovered = state, state.sequence  # the last row that an earlier process may have written
         self.take_operations(operations)
-        self.health = Health(state.adapter)
-        self.health.recover(state.saved_in)
-        self.health.stand(self.history.alarms)
+        self.health = health
+        health.recover(state.saved_in, self.history.alarms)
+        self.reactions = {kind: str(row.argument["reaction"]) for kind, row in self.history.alarms.items()}
         self.replayed = (0, 0)  # samples of the replay that brings the state to its labels, and of how many
         self.frozen, self.gone = self.history.frozen, False
         self.failed: str | None = None  # why it learns nothing until the service is started again
@@ -57,6 +60,8 @@ class LiveStream:
     def add_operation(self, row: OperationRow) -> None:
         """Take note of an operation that is in the journal."""
         self.take_operations([*self.operations, row])
+        if row.kind == "corrected" or row.kind not in STATELESS:
+            self.health.forget_prototypes()
         self.time = row.time
         self.version += 1
 
@@ -156,6 +161,8 @@ def health_numbers(stream: LiveStream) -> dict[str, Any]:
     """The numbers of its monitor, and the names of the alarms that stand."""
     with stream.lock:
         numbers = stream.health.monitor.numbers()
+        if numbers["position"] < BLOCK:  # nothing is measured yet
+            numbers |= {name: math.nan for name, value in numbers.items() if isinstance(value, float)}
         return {**numbers, "position": stream.state.adapter.position, "alarms": list(stream.history.alarms)}
 
 

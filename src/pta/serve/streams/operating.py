@@ -121,7 +121,7 @@ class Operating:
         if is_erasing:
             assert self._saving is not None  # as there is a journal
             with stream.lock:
-                stream.health.forget_features()
+                stream.health.monitor.memory.forget_pending()
             self._saving.save(stream).result()  # snapshots that learned from the rows go before the rows
             self._saving.thread.submit(past.snapshots.remove, first, done["sequence"] - 1).result()
             self._pipeline.write(lambda: past.journal.erase(past.number, source, done["sequence"]), self._read_again)

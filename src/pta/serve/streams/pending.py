@@ -66,12 +66,12 @@ class PendingRequest:
         self.held = ~np.isin(np.arange(len(self)), found.places)
         self.reason = f"{len(self) - len(found.places)} of {len(self)} samples were not learned"
 
-    def hold(self, least: float) -> None:
-        """Hold the samples that have a lower zero-shot probability."""
-        self.held = self.scored.answers["zero_shot_probability"] < least
-        if self.held.any():
-            count = f"{np.count_nonzero(self.held)} of {len(self)} samples"
-            self.reason = f"{count} not learned: their zero-shot probability is below {least:g} (--reject-holds)"
+    def hold(self, samples: NDArray[np.bool_], why: str) -> None:
+        """Do not learn some of its samples."""
+        self.held |= samples
+        if samples.any():
+            said = f"{np.count_nonzero(samples)} of {len(self)} samples not learned: {why}"
+            self.reason = said if self.reason is None else f"{self.reason}; {said}"
 
     def __len__(self) -> int:
         return len(self.request)

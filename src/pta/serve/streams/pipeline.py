@@ -15,10 +15,11 @@ import torch
 from numpy.typing import NDArray
 
 from pta.errors import MachineFailure, UserMistake
-from pta.serve.journal.rows import Answers, Committed, Found, JournalLike, NewRequest
+from pta.serve.journal.rows import Answers, Committed, Found, JournalLike, NewRequest, OperationRow
 from pta.serve.requests import Refused, Result
-from pta.serve.streams.alarm_rows import AlarmRows
+from pta.serve.streams.alarm_rows import apply_alarms, write_alarms
 from pta.serve.streams.answering import Answered, Scored, answer, answer_zero_shot, rounded, score, warm_up
+from pta.serve.streams.health import AlarmRow
 from pta.serve.streams.live_stream import LiveStream
 from pta.serve.streams.pending import LastAnswers, PendingRequest, PendingRequests, Replies, require_same
 from pta.serve.streams.picture_encoder import PictureEncoder
@@ -72,8 +73,7 @@ class Pipeline:
     ) -> None:
         self._journal = journal
         self._pending = pending
-        self._quota, self._reject_holds, self._reactions = settings.quota, settings.reject_holds, settings.reactions
-        rows = self.alarm_rows = AlarmRows(journal, lambda: self.put(Change(rows.write, rows.apply)))
+        self._quota, self._reject_holds = settings.quota, settings.reject_holds
         self._streams, self._saving = streams, saving
         adapter = served.fresh()
         warm_up(adapter)
@@ -107,14 +107,30 @@ class Pipeline:
         change.future.result()
         return change.written
 
+    def look_at(self, stream: LiveStream) -> None:
+        """Have the rows of alarms written that are due without a sample."""
+        with stream.lock:
+            self._raise(stream, stream.health.look())
+
+    def _raise(self, stream: LiveStream, rows: Sequence[AlarmRow]) -> None:
+        """Have rows of alarms written, after what is on its way; they take effect then. Under the stream's lock."""
+        if rows:
+            self.put(Change(partial(write_alarms, self._journal, stream, rows), partial(self._apply_alarms, stream)))
+
+    def _apply_alarms(self, stream: LiveStream, written: Sequence[OperationRow]) -> None:
+        apply_alarms(stream, written)
+        if (saving := self._saving()) is not None:
+            saving.save_if_due(stream)
+
     def close(self) -> None:
         """Answer what is queued, write the answers, and end."""
         if self._pictures is not None:
             self._pictures.close()
+        for _ in range(2):  # the groups that are queued, then the rows of their alarms
+            self.write(lambda: None)
         for stage in reversed(self._stages):
             stage.close()
         self.beside.shutdown()
-        self.alarm_rows.apply(self.alarm_rows.write())  # of the last groups
         with suppress(MachineFailure):  # they are computed again when somebody asks
             while self.last_answers.groups:
                 self._commit([])
@@ -228,10 +244,10 @@ class Pipeline:
                     self._hand_to_learning([change])
 
     def _write_group(self, jobs: list[PendingRequest]) -> None:
-        going_on = []
+        going_on = list[PendingRequest]()
         for job in jobs:
             with errors_told_to(partial(self._pending.finish, job)):
-                self._decide(job)
+                self._decide(job, going_on)
                 going_on.append(job)
         learning = [job for job in going_on if job.is_to_learn]
         group = CommittedGroup(going_on)
@@ -260,8 +276,8 @@ class Pipeline:
             self.last_answers.groups.popleft()
         return committed
 
-    def _decide(self, job: PendingRequest) -> None:
-        """Whether a job is learned, and if not, why."""
+    def _decide(self, job: PendingRequest, before: Sequence[PendingRequest]) -> None:
+        """Whether a job is learned, after others of its group, and if not, why."""
         request = job.request
         stream = job.stream = self._streams.get_or_create(request.stream)
         if request.learn == "false" or job.found is not None:
@@ -271,12 +287,15 @@ class Pipeline:
             refused = Refused(f"stream {stream.name} is frozen; thaw it, or send learn=try", 409)
         elif broken:
             refused = Refused(f"nothing is learned until the service is started again: {broken}", 503)
-        elif (held := _held(job)) is not None:
-            job.reason = held
+        elif holding := [kind for kind, reaction in stream.reactions.items() if reaction == "hold"]:
+            job.reason = f"stream {stream.name} holds while the alarm {holding[0]} stands"
             return
         else:
-            if self._reject_holds is not None:
-                job.hold(self._reject_holds)
+            if (least := self._reject_holds) is not None:
+                is_low = job.scored.answers["zero_shot_probability"] < least
+                job.hold(is_low, f"their zero-shot probability is below {least:g} (--reject-holds)")
+            if "cap" in stream.reactions.values():
+                self._cap(job, before)
             count = int(np.count_nonzero(~job.held))
             if self._quota is None or stream.within_quota(count, self._quota):
                 job.is_to_learn = count > 0
@@ -285,6 +304,21 @@ class Pipeline:
         if request.learn == "true":
             raise refused
         job.reason = str(refused)
+
+    def _cap(self, job: PendingRequest, before: Sequence[PendingRequest]) -> None:
+        """Hold samples above the share of their source; those of its group before it count, and all groups before."""
+        jobs = [one for one in before if one.stream is job.stream and one.is_to_learn]
+        if not jobs:
+            learned = Change(lambda: None, lambda written: None)
+            self._hand_to_learning([learned])
+            learned.future.result()
+        zero_shot = np.concatenate([one.scored.zero_shot[~one.held] for one in (*jobs, job)])
+        sources = [one.request.source or "" for one in (*jobs, job) for _ in range(np.count_nonzero(~one.held))]
+        with job.stream.lock:
+            is_below = job.stream.health.below_cap(zero_shot, sources)
+        above = np.zeros(len(job), dtype=bool)
+        above[~job.held] = ~is_below[len(sources) - np.count_nonzero(~job.held) :]
+        job.hold(above, "their source gives more than its share of a class (--on one-source=cap)")
 
     # -- learn and answer -------------------------------------------------------------------------------------------
 
@@ -329,7 +363,7 @@ class Pipeline:
                     for job, own, rows in zip(some, places, _consecutive(map(len, places)), strict=True):
                         self._replies.add_part(job, own, answered, given, rows, shadowing)
                     sources = [job.request.source or "" for job, own in zip(some, places, strict=True) for _ in own]
-                    self._measure(stream, sources, scored, answered, learn)
+                    self._raise(stream, stream.health.add(scored, answered, learn, sources, stream.state.adapter))
         if stored:
             self.last_answers.add(group.number, stored)
         for job in group.jobs:
@@ -344,13 +378,6 @@ class Pipeline:
             for stream in streams:
                 saving.save_if_due(stream)
 
-    def _measure(
-        self, stream: LiveStream, sources: list[str], scored: Scored, answered: Answered, learned: bool
-    ) -> None:
-        """Have the rows of alarms written that follow from a group; they take effect later."""
-        seen = scored.unit, answered, learned, sources, stream.state.adapter
-        self.alarm_rows.add(stream, stream.health.add(*seen, self._reactions))
-
     def _answer(self, stream: LiveStream, jobs: list[PendingRequest], scored: Scored, learn: bool) -> Answered:
         if not learn:
             return answer(stream.state.adapter, scored, learn=False)
@@ -359,19 +386,6 @@ class Pipeline:
         except Exception as error:
             stream.failed = f"stream {stream.name} could not learn what is in the journal: {error}"
             raise
-
-
-def _held(job: PendingRequest) -> str | None:
-    """Why a request is not learned while an alarm stands, by the reactions of the rows that are applied."""
-    stream = job.stream
-    reactions = {row.argument["reaction"]: row for row in stream.history.alarms.values()}
-    if (row := reactions.get("hold")) is not None:
-        return f"stream {stream.name} holds while the alarm {row.argument['kind']} stands"
-    if "cap" in reactions:
-        with stream.lock:
-            if not stream.health.is_below_cap(job.scored.unit, job.request.source or ""):
-                return f"stream {stream.name} caps what one source gives, and the request is above it"
-    return None
 
 
 def _slices(jobs: Sequence[PendingRequest]) -> Iterator[tuple[PendingRequest, slice]]:

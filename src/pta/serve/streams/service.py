@@ -14,8 +14,9 @@ from pta.serve.journal.data_folder import keep_private
 from pta.serve.journal.journal import Journal, written_identity
 from pta.serve.journal.rows import JournalLike, NoJournal
 from pta.serve.requests import Refused, Request, Result
-from pta.serve.streams.alarm_rows import Silence
+from pta.serve.streams.alarm_rows import Clock
 from pta.serve.streams.corrections import Corrections
+from pta.serve.streams.health import Health
 from pta.serve.streams.live_stream import brief_summary, full_summary, health_numbers
 from pta.serve.streams.operating import Operating
 from pta.serve.streams.past import imported_adapter
@@ -42,13 +43,15 @@ class Service:
         self._journal, self._draining = journal, False
         self._pending = PendingRequests(settings.queue)
         with one_thread("recover") as alone:  # a replay has the bits of what was learned on one thread
-            self._streams = alone.submit(StreamSet, served, journal, durable, settings.auto_create).result()
+            self._streams = alone.submit(StreamSet, served, journal, durable, settings).result()
         self._saving: Saving | None = None
         self._pipeline = Pipeline(served, settings, journal, self._pending, self._streams, lambda: self._saving)
         if durable is not None:
             self._saving = Saving(settings, durable, self._streams, self._pipeline.write)
         self._corrections = Corrections(journal, self._pipeline)
-        self._silence = Silence(settings, self._streams, self._pipeline.alarm_rows)
+        for stream in self._streams:
+            self._pipeline.look_at(stream)  # another reaction may be chosen than before
+        self._clock = Clock(settings.silent_after, self._streams, self._pipeline.look_at)
         shared = self._streams, self._pipeline, self._saving, self._corrections
         self._operating = partial(Operating, served, journal, *shared)
 
@@ -56,6 +59,7 @@ class Service:
     def open(cls, served: ServedModel, folder: Path | None, settings: ServiceSettings | None = None) -> "Service":
         """Recover the streams of a data folder; without a folder nothing is durable."""
         settings = settings or ServiceSettings()
+        Health(served, settings)  # refuses a wrong window
         if folder is None:
             return cls(served, None, settings)
         if written := written_identity(folder):
@@ -159,7 +163,7 @@ class Service:
             with stream.changing:
                 pass
         self._corrections.close()
-        self._silence.close()
+        self._clock.close()
         if self._saving is not None:
             self._saving.stop_dropping()
         self._pipeline.close()

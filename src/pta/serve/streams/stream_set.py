@@ -14,6 +14,7 @@ from pta.serve.journal.journal import Journal
 from pta.serve.journal.rows import JournalLike
 from pta.serve.requests import ITS_LETTERS, NAME, Refused
 from pta.serve.streams.answering import StreamState
+from pta.serve.streams.health import Health
 from pta.serve.streams.history import History
 from pta.serve.streams.live_stream import LiveStream
 from pta.serve.streams.past import Past, SavedState, agrees
@@ -27,11 +28,14 @@ _MANY = 1000  # rows: a second or less of replay
 class StreamSet:
     """Streams in memory, each the replay of its rows; the thread that writes the journal makes and deletes them."""
 
-    def __init__(self, served: ServedModel, journal: JournalLike, durable: Journal | None, auto_create: int) -> None:
+    def __init__(
+        self, served: ServedModel, journal: JournalLike, durable: Journal | None, settings: ServiceSettings
+    ) -> None:
         self._served = served
+        self._new_health = partial(Health, served, settings)
         self._journal = journal
         self._durable = durable
-        self._auto_create = auto_create
+        self._auto_create = settings.auto_create
         self.by_name: dict[str, LiveStream] = {}
         self._leaving: set[str] = set()
         if durable is not None:
@@ -40,7 +44,7 @@ class StreamSet:
                 if folder.name.isdecimal() and folder.name not in numbers:  # deleted, and then the process was killed
                     shutil.rmtree(folder, ignore_errors=True)
             for name, number in durable.streams().items():
-                self.by_name[name] = _recovered(Past(served, durable, number), name)
+                self.by_name[name] = _recovered(Past(served, durable, number), name, self._new_health())
         if DEFAULT not in self.by_name:
             self.create(DEFAULT)
 
@@ -78,7 +82,7 @@ class StreamSet:
             state = StreamState.fresh(self._served)
             number, past = self._made(name)
             state.sequence = self._journal.last(number)[0]  # of a deleted stream of this name
-            self.by_name[name] = LiveStream(name, number, state, past=past)
+            self.by_name[name] = LiveStream(name, number, state, self._new_health(), past=past)
         return self.by_name[name]
 
     def _made(self, name: str) -> tuple[int, Past | None]:
@@ -128,7 +132,7 @@ class StreamSet:
                     self.create(DEFAULT)
 
 
-def _recovered(past: Past, name: str) -> LiveStream:
+def _recovered(past: Past, name: str, health: Health) -> LiveStream:
     """The newest snapshot that agrees, and the rows after it."""
     last, when = past.journal.last(past.number)
     operations = past.journal.operations(past.number)
@@ -136,7 +140,7 @@ def _recovered(past: Past, name: str) -> LiveStream:
         if row.argument.get("erase"):  # a killed process may have left them
             past.snapshots.remove(row.argument["first"], row.sequence - 1)
     state, read = past.replayed(History.of(operations), last)
-    stream = LiveStream(name, past.number, state, operations, past)
+    stream = LiveStream(name, past.number, state, health, operations, past)
     stream.time, stream.since_snapshot = when, read
     if stream.waiting:
         with suppress(MachineFailure):  # then nothing more is learned, either
@@ -191,7 +195,7 @@ class Saving:
         with stream.lock:
             state = stream.state.copy()
             fingerprint = stream.applied.fingerprint(state.sequence)
-            monitor = stream.health.packed()
+            monitor = stream.health.monitor.pack()
             when = stream.time
             stream.since_snapshot = 0
             stream.snapshot_taken = time.monotonic()

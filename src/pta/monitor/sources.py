@@ -1,0 +1,85 @@
+"""Which sources gave which classes how much weight: since the start, and within the window.
+
+A sample counts for the class that zero-shot names, with its probability as weight.
+"""
+
+from collections import defaultdict
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pta.monitor.alarms import SOURCE_EXCESS, SOURCE_SHARE, SOURCE_WEIGHT
+from pta.monitor.memory import MOST_SOURCES, Memory
+
+SourceAndClass = tuple[str, int]
+
+
+def column_of(memory: Memory, name: str) -> int:
+    """The column of a source; the one with the least weight goes to the others if there are too many."""
+    if name in memory.sources:
+        return memory.sources.index(name)
+    if len(memory.sources) < MOST_SOURCES:
+        memory.sources.append(name)
+        return len(memory.sources) - 1
+    column = int(memory.weights[:, :MOST_SOURCES].sum(axis=0).argmin())
+    memory.weights[:, MOST_SOURCES] += memory.weights[:, column]
+    memory.weights[:, column] = 0
+    for numbers in (memory.recent[:, 0], memory.pending[:, 2]):
+        numbers[numbers == column] = MOST_SOURCES
+    memory.sources[column] = name
+    return column
+
+
+def flooding(memory: Memory) -> dict[SourceAndClass, float]:
+    """The sources that gave most of a class's weight in the window, and much more than by chance, with their share.
+
+    One source alone is not among them: it has nobody to flood.
+    """
+    sources = memory.recent[:, 0]
+    present = sources >= 0
+    if (sources[present] == sources[0]).all():
+        return {}
+    keys, totals = _summed(memory.recent[present])
+    of_class, of_source = defaultdict[int, float](float), defaultdict[int, float](float)
+    for (column, label), weight in zip(keys, totals, strict=True):
+        of_class[label] += weight
+        of_source[column] += weight
+    found, least, whole = dict[SourceAndClass, float](), SOURCE_WEIGHT * len(sources), sum(totals)
+    for (column, label), weight in zip(keys, totals, strict=True):
+        own, total = of_source[column] / whole, of_class[label]
+        by_chance = own * total + SOURCE_EXCESS * sqrt(own * (1 - own) * total)
+        if column < len(memory.sources) and weight >= max(least, SOURCE_SHARE * total, by_chance):
+            found[memory.sources[column], label] = weight / total
+    return found
+
+
+def learned_weights(memory: Memory, since: NDArray[np.float64]) -> tuple[dict[SourceAndClass, float], dict[int, float]]:
+    """The weight that was learned in the window and since, by source and class, and by class."""
+    rows = np.concatenate([memory.recent, since])
+    own, of_class = dict[SourceAndClass, float](), dict[int, float]()
+    for (column, label), weight in zip(*_summed(rows[(rows[:, 0] >= 0) & (rows[:, 3] > 0)]), strict=True):
+        of_class[label] = of_class.get(label, 0.0) + weight
+        if column < len(memory.sources):
+            own[memory.sources[column], label] = weight
+    return own, of_class
+
+
+def _summed(rows: NDArray[np.float64]) -> tuple[list[tuple[int, int]], list[float]]:
+    """The weight of each source and class in rows of `recent`."""
+    pairs = rows[:, 0] + (MOST_SOURCES + 1) * rows[:, 1]
+    keys, places = np.unique(pairs.astype(np.int64), return_inverse=True)
+    found = [(key % (MOST_SOURCES + 1), key // (MOST_SOURCES + 1)) for key in keys.tolist()]
+    return found, np.bincount(places, rows[:, 2], len(keys)).tolist()
+
+
+def described(memory: Memory, names: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The named sources with their share of the learned weight of each class, the largest first."""
+    of_class = memory.weights.sum(axis=1)
+    found = []
+    for column, source in enumerate(memory.sources):
+        own = memory.weights[:, column]
+        shares = {names[label]: float(own[label] / of_class[label]) for label in np.flatnonzero(own)}
+        found.append({"name": source, "weight": float(own.sum()), "shares": shares})
+    return sorted(found, key=lambda source: -source["weight"])
