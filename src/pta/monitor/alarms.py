@@ -10,9 +10,12 @@ KINDS = (FOREIGN, CHANGED, CONCENTRATING, SORTED, ONE_SOURCE, MOVED, SILENT)
 
 # Fixed thresholds, chosen on Caltech101, Cars and UCF101; benchmarks/monitors.py has their rate of false alarms.
 LEAST_ENTROPY_RATIO = 0.8  # of `concentrating`
-SOURCE_SHARE, SOURCE_WEIGHT = 0.6, 1 / 16  # of `one-source`: of a class's weight, and of the window
-SOURCE_EXCESS = 5.0  # standard deviations above the source's share of the window, so that two even sources raise none
+SOURCE_SHARE, SOURCE_WEIGHT = 0.6, 1 / 24  # of `one-source`: of a class's weight, and of the window
+SOURCE_EXCESS = (
+    5.0  # standard deviations above the source's share of other classes, so that two even sources raise none
+)
 CHANGED_SLACK = 0.05  # of `changed-more`: learning alone moves the share of changed answers
+MOVED_WEIGHT = 10.0  # of `class-moved`: the learned weight of a class, because a prototype of few samples moves anyway
 LARGEST_MOVEMENT = 0.1  # of `class-moved`: of the cosine with the text, per 1,024 samples
 
 _SENTENCES = {

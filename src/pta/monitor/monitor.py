@@ -300,8 +300,9 @@ class Monitor:
         (source, label), share = max(floods.items(), key=lambda one: one[1], default=(("", 0), 0.0))
         numbers = {"source": source, "name": names[label], "share": share}
         yield from self._set(alarms.ONE_SOURCE, bool(floods), bool(floods), numbers)
-        moved = int(memory.movement.argmax())
-        has_moved = bool(memory.movement[moved] > alarms.LARGEST_MOVEMENT)
+        is_settled = memory.weights.sum(axis=1) >= alarms.MOVED_WEIGHT
+        moved = int((memory.movement * is_settled).argmax())
+        has_moved = bool(is_settled[moved] and memory.movement[moved] > alarms.LARGEST_MOVEMENT)
         numbers = {"name": names[moved], "movement": memory.movement[moved], "threshold": alarms.LARGEST_MOVEMENT}
         yield from self._set(alarms.MOVED, has_moved, has_moved, numbers)
 

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from pta.monitor.alarms import SOURCE_EXCESS, SOURCE_SHARE, SOURCE_WEIGHT
 from pta.monitor.memory import MOST_SOURCES, Memory
 
+_EVEN = 4.0  # the weight with which even shares count in a source's share of other classes
+
 SourceAndClass = tuple[str, int]
 
 
@@ -48,8 +50,9 @@ def flooding(memory: Memory) -> dict[SourceAndClass, float]:
         of_source[column] += weight
     found, least, whole = dict[SourceAndClass, float](), SOURCE_WEIGHT * len(sources), sum(totals)
     for (column, label), weight in zip(keys, totals, strict=True):
-        own, total = of_source[column] / whole, of_class[label]
-        by_chance = own * total + SOURCE_EXCESS * sqrt(own * (1 - own) * total)
+        total = of_class[label]
+        elsewhere = (of_source[column] - weight + _EVEN / len(of_source)) / (whole - total + _EVEN)
+        by_chance = elsewhere * total + SOURCE_EXCESS * sqrt(elsewhere * (1 - elsewhere) * total)
         if column < len(memory.sources) and weight >= max(least, SOURCE_SHARE * total, by_chance):
             found[memory.sources[column], label] = weight / total
     return found
