@@ -107,6 +107,16 @@ def test_the_expectation_of_the_sums_is_at_most_the_number_of_samples() -> None:
     assert total / runs == pytest.approx(t, rel=0.15)
 
 
+def test_most_windows_like_the_reference_are_within_its_bands(classifier: pta.ZeroShotClassifier) -> None:
+    inside = []
+    for seed in range(100):
+        features = genuine(classifier, 500 + 256, seed)
+        low, high = np.array(Reference.of(classifier, features[:500]).bands(256)).T
+        mean = exactly_scored(classifier, features[500:]).shown.mean(axis=0)
+        inside.append((low <= mean) & (mean <= high))
+    assert (np.abs(np.mean(inside, axis=0) - 0.95) <= 0.05).all()
+
+
 def test_a_reference_of_few_samples_is_refused(classifier: pta.ZeroShotClassifier) -> None:
     with pytest.raises(InvalidParameter, match="200"):
         Reference.of(classifier, genuine(classifier, 199))
@@ -155,6 +165,22 @@ def test_batches_of_any_size_give_the_same_alarms_reactions_and_state(
                 assert np.allclose(one, getattr(other.memory, name), rtol=1e-4, atol=1e-5), name
         assert twin.position == adapter.position == learned.sum()
         assert torch.allclose(twin.predict(features[:50]), adapter.predict(features[:50]), atol=1e-3)
+
+
+def test_names_that_come_once_hide_no_source_and_batches_agree(classifier: pta.ZeroShotClassifier) -> None:
+    """31 sources have learned more than the flooding one, which a new name every 96 samples competes with."""
+    features = genuine(classifier, 64 * 60)
+    features[64 * 52 :: 2] = genuine(classifier, 1)[0]
+    sources = [f"camera {number % 31}" for number in range(len(features))]
+    sources[64 * 52 :: 2] = ["attacker"] * len(sources[64 * 52 :: 2])
+    for number in range(64 * 54 + 20, len(sources), 96):
+        sources[number] = f"new {number}"
+    alarms, learned, monitor, _ = watched(classifier, features, 256, ("one-source=cap",), sources)
+    assert [kind for kind, _, _ in alarms if kind == "one-source"] == ["one-source"]
+    assert "attacker" in monitor.memory.sources
+    again, theirs, *_ = watched(classifier, features, 1, ("one-source=cap",), sources)
+    assert again == alarms
+    assert np.array_equal(theirs, learned)
 
 
 def test_a_picture_of_the_reference_is_never_below_its_own_score() -> None:
@@ -207,13 +233,17 @@ def test_a_state_without_a_monitor_starts_an_empty_one(classifier: pta.ZeroShotC
     assert read_monitor(tmp_path / "state.safetensors") is None
 
 
-@pytest.mark.parametrize("damage", ["shape", "nan", "index", "json", "missing"])
+@pytest.mark.parametrize("damage", ["shape", "dtype", "nan", "negative", "index", "json", "missing"])
 def test_a_damaged_monitor_is_refused(classifier: pta.ZeroShotClassifier, damage: str) -> None:
     _, _, monitor, _ = watched(classifier, genuine(classifier, 300))
     tensors, about = monitor.pack()
     tensors = {name: tensor.clone() for name, tensor in tensors.items()}
     if damage == "shape":
-        tensors["ring_sums"] = tensors["ring_sums"][:1]
+        tensors["evidence"] = tensors["evidence"][:1]
+    elif damage == "dtype":
+        tensors["evidence"] = tensors["evidence"].bfloat16()
+    elif damage == "negative":
+        tensors["prior_sums"][2] = -1.0
     elif damage == "nan":
         tensors["evidence"][0, 0] = float("nan")
     elif damage == "index":
@@ -224,6 +254,11 @@ def test_a_damaged_monitor_is_refused(classifier: pta.ZeroShotClassifier, damage
         del tensors["counts"]
     with pytest.raises(PtaError, match="damaged"):
         Monitor(classifier).unpack(tensors, about, "a file")
+
+
+def test_a_monitor_of_another_window_is_refused_with_the_window_to_use(classifier: pta.ZeroShotClassifier) -> None:
+    with pytest.raises(PtaError, match="--window 512, not 256; use that"):
+        Monitor(classifier).unpack(*Monitor(classifier, window=512).pack(), "a file")
 
 
 @pytest.mark.parametrize("window", [0, 63, 100, -64, 2**17])
@@ -294,6 +329,7 @@ def test_cap_bounds_what_one_source_teaches_a_class(classifier: pta.ZeroShotClas
         ("foreign-input=rewind", "note, hold"),
         ("foreign-input", "ALARM=REACTION"),
         ("sorted=cap", "one-source"),
+        ("silent=hold", "no samples come"),
     ],
 )
 def test_unknown_alarms_and_reactions_are_refused(given: str, said: str) -> None:
@@ -365,9 +401,12 @@ def test_the_command_raises_the_alarm_and_writes_what_it_measured(files: Path) -
         (("run", "stream.npz", "--alarm-key", "key"), "--alarm-url"),
         (("run", "stream.npz", "--alarm-url", "ftp://example.org"), "http"),
         (("run", "stream.npz", "--monitor", "stream.npz"), ".jsonl"),
+        (("run", "stream.npz", "--monitor", "link.jsonl"), "is a link, which is not followed; name the file itself"),
+        (("run", "stream.npz", "--silent-after", "5"), "leave it out"),
     ],
 )
 def test_a_mistake_is_one_line_and_changes_nothing(files: Path, words: tuple[str, ...], said: str) -> None:
+    (files / "link.jsonl").symlink_to("nowhere.jsonl")
     before = sorted(files.iterdir())
     done = run(*words, folder=files)
     assert done.returncode == 2

@@ -494,3 +494,17 @@ def test_the_command_says_when_answers_depend_on_the_batch(run):
     told = "pta: stata predicts a batch at a time: its results depend on --batch 16\n"
     assert told in run("photos/bag", "--method", "stata", "--batch", 16)[1]
     assert "batch at a time" not in run("photos/bag")[1]
+
+
+def test_a_resumed_monitor_goes_on_and_writes_no_line_twice(run, place, tmp_path):
+    files = ("--state", tmp_path / "s.safetensors", "--out", tmp_path / "rows.jsonl", "--monitor", tmp_path / "m.jsonl")
+    write_photos(tmp_path / "photos", 140)
+    first = run(tmp_path / "photos", *files, "--resume")[1]
+    assert "foreign-input cannot be tested: samples come sorted by class" in first
+    lines = (tmp_path / "m.jsonl").read_text()
+    assert [line["position"] for line in rows_of(lines)] == [64, 128]
+    # as if a run had been killed after it wrote the lines, and before it saved its state
+    (tmp_path / "s.safetensors").unlink()
+    (tmp_path / "rows.jsonl").unlink()
+    run(tmp_path / "photos", *files, "--resume")
+    assert (tmp_path / "m.jsonl").read_text() == lines

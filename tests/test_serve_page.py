@@ -96,10 +96,25 @@ def watching(page, stream):
 def send(server, stream, samples, source=None):
     """One request per sample, each learned."""
     for _ in range(samples):
-        feature = ANCHORS[RNG.integers(CLASSES)] + RNG.standard_normal(DIM).astype(np.float32)
-        tensor = {"name": "features", "datatype": "FP32", "shape": [1, DIM], "data": feature.tolist()}
-        parameters = {"stream": stream, "learn": True} | ({"source": source} if source else {})
-        server.ask("POST", "/v2/models/pta/infer", {"inputs": [tensor], "parameters": parameters})
+        ask(server, stream, near(RNG.integers(CLASSES, size=1), noise=1), source)
+
+
+def ask(server, stream, features, source=None):
+    """One request, learned."""
+    tensor = {"name": "features", "datatype": "FP32", "shape": features.shape, "data": features.ravel().tolist()}
+    parameters = {"stream": stream, "learn": True} | ({"source": source} if source else {})
+    server.ask("POST", "/v2/models/pta/infer", {"inputs": [tensor], "parameters": parameters})
+
+
+def near(labels, noise=0.3):
+    """Samples near the anchors of these classes."""
+    return ANCHORS[labels] + noise * RNG.standard_normal((len(labels), DIM)).astype(np.float32)
+
+
+def send_usual(server, stream, requests=12):
+    """Requests of 64 samples from three sources."""
+    for number in range(requests):
+        ask(server, stream, near(RNG.integers(CLASSES, size=64)), f"door {number % 3}")
 
 
 def confirm(page, concerned):
@@ -135,12 +150,76 @@ def test_the_health_of_a_stream_is_shown(page, server, stream):
     send(server, stream, 70)
     expect(page.locator("#alarms")).to_have_text("No alarm stands.")
     expect(page.locator("#last-answers tbody tr")).to_have_count(20)
-    for figure in ("confidence", "changed", "ratio", "order"):
+    for figure in ("confidence", "cosine", "changed", "ratio", "order"):
         expect(page.locator(f"#health-{figure}")).to_have_text(re.compile(r"\d"))
         expect(page.locator(f"#{figure}-curve polyline.adapted")).to_have_attribute("points", re.compile(r"\d,"))
     page.locator("#shadow").click()
     confirm(page, "0 samples")
     expect(page.locator("#state")).to_contain_text("Zero-shot's answers are given.")
+
+
+def asked_by(page, name):
+    """The question of the button with this name and its consequence; the answer is no."""
+    page.get_by_role("button", name=name, exact=True).click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    told = page.locator("#question").inner_text(), page.locator("#consequence").inner_text()
+    page.get_by_role("button", name="Cancel").click()
+    return told
+
+
+def test_foreign_input_is_shown_with_the_ways_to_react(page, server, stream):
+    send_usual(server, stream, 4)
+    expect(page.locator("#untested")).to_contain_text("foreign-input: no reference yet")
+    expect(page.locator(".band")).to_have_count(0)
+    send_usual(server, stream, 8)
+    expect(page.locator("#untested")).to_be_empty()
+    for figure in ("confidence", "cosine"):
+        expect(page.locator(f"#{figure}-curve .band")).to_have_count(1)
+        expect(page.locator(f"#{figure}-band")).to_have_text(re.compile(r"; reference [\d.]+.* to [\d.]+"))
+    for _ in range(6):
+        ask(server, stream, RNG.standard_normal((64, DIM)).astype(np.float32), "door 1")
+    alarm = page.locator("#standing tr").filter(has_text="foreign-input, after ")
+    expect(alarm).to_contain_text("zero-shot is less sure than on the reference")
+    expect(page.locator("#alarms")).to_contain_text("stand")
+    for figure in ("confidence", "cosine", "changed", "ratio", "order"):
+        expect(page.locator(f"#{figure}-curve .alarm title").first).to_contain_text("foreign-input, after ")
+        expect(page.locator(f"#{figure}-curve")).to_have_attribute("aria-label", re.compile("less sure"))
+    (row,) = (
+        row for row in server.ask("GET", f"/streams/{stream}")["health"]["alarms"] if row["kind"] == "foreign-input"
+    )
+    assert asked_by(page, "foreign-input: Freeze…")[0] == f"Freeze {stream}?"
+    assert asked_by(page, "foreign-input: Answer with zero-shot…")[0] == f"Answer with zero-shot in {stream}?"
+    question, consequence = asked_by(page, "foreign-input: Rewind to before it…")
+    assert question == f"Rewind {stream}?"
+    assert f"goes back to sequence {row['sequence'] - 1:,}." in consequence
+    page.get_by_role("button", name="foreign-input: Freeze…").click()
+    confirm(page, "0 samples")
+    expect(page.get_by_role("button", name="foreign-input: Freeze…")).to_be_disabled()
+    page.get_by_role("button", name="foreign-input: Rewind to before it…").click()
+    page.locator("#agreed").click()
+    expect(page.locator("#history tbody th").first).to_have_text(f"Rewind to {row['sequence'] - 1:,}")
+    expect(alarm).to_be_visible()  # a rewind leaves it
+
+
+def test_the_source_of_a_flood_can_be_unlearned_at_its_alarm(page, server, stream):
+    send_usual(server, stream, 6)
+    for _ in range(3):
+        ask(server, stream, near(np.zeros(64, int), 0.05), "flood <1>")
+    expect(page.locator("#standing tr").filter(has_text="one-source")).to_contain_text("flood <1> gave")
+    page.get_by_role("button", name="one-source: Un-learn flood <1>…").click()
+    expect(page.locator("#question")).to_have_text(f"Un-learn flood <1> in {stream}?")
+    confirm(page, "192 samples")
+    expect(page.locator("#position")).to_have_text("384")
+
+
+def test_foreign_input_is_not_tested_while_samples_come_sorted(page, server, stream):
+    send_usual(server, stream)
+    for label in range(8):
+        ask(server, stream, near(np.full(64, label)))
+    expect(page.locator("#untested")).to_have_text(
+        "foreign-input: cannot be tested while samples come sorted by class."
+    )
+    expect(page.locator("#standing tr").filter(has_text="sorted, after ")).to_contain_text("use wpta")
 
 
 def test_a_method_that_learns_by_weights_shows_their_sums(visit, feature_file, tmp_path):

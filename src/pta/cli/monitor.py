@@ -74,6 +74,8 @@ class RunOptions:
 def run(given: RunOptions) -> None:
     """Watch a stream of features, and print its alarms and its health."""
     reactions = parse_reactions(given.on or [])
+    if given.watching.silent_after is not None:
+        raise InvalidParameter("--silent-after goes by the clock, which a file does not have; leave it out")
     require_place(given.json, replace=given.replace)
     if given.figure is not None:
         require_place(given.figure, replace=given.replace)
@@ -88,7 +90,7 @@ def run(given: RunOptions) -> None:
         blocks, alarms, kept = _watch(held, adapter, guard, given.seed, outlet)
         say(outlet.health(guard.monitor, kept))
     if given.figure is not None:
-        draw_health(given.figure, blocks, alarms)
+        draw_health(given.figure, blocks, alarms, guard.monitor.numbers()["reference_bands"])
     if given.json is not None:
         record = {"file": held.name, "method": adapter.name, "blocks": blocks}
         found = {"alarms": [alarm.as_dict() for alarm in alarms], "health": guard.monitor.numbers()}

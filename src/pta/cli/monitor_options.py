@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ On = Annotated[
     list[str] | None,
     typer.Option(metavar="ALARM=REACTION", help="React to an alarm: note, hold, zero-shot or cap; may be repeated."),
 ]
+_LINES_BEFORE_A_SAVE = 2**16  # that a run can write between two saves of its state, and more
 _CLOSING = 10.0  # seconds that the last alarms have to reach their address
 
 
@@ -76,23 +78,28 @@ class MonitorOptions:
             raise UnreadableFile(f"{self.monitor} exists; choose another --monitor, or replace it with --replace")
 
     @contextmanager
-    def outlet(self, *, append: bool = False, replace: bool = False) -> Iterator["Outlet"]:
-        """Where alarms and numbers go."""
+    def outlet(self, *, append: bool = False, replace: bool = False, resume: bool = False) -> Iterator["Outlet"]:
+        """Where alarms and numbers go; with `resume`, lines that a killed run wrote are not written again."""
         self.require_place(append=append, replace=replace)
         key = None if self.alarm_key is None else read_key(self.alarm_key)
         webhook = None if self.alarm_url is None else Webhook(self.alarm_url, key, self.alarm_host or ())
         with ExitStack() as stack:
             if webhook is not None:
                 stack.callback(webhook.close, _CLOSING)
-            file = None
+            file, written = None, frozenset[str]()
             if self.monitor is not None:
                 stack.enter_context(sole_writer(self.monitor))
                 file = stack.enter_context(_opened(self.monitor, append=append))
-            yield Outlet(file, webhook, None if self.silent_after is None else Silence(self.silent_after))
+                if resume:
+                    with self.monitor.open(encoding="utf-8", errors="replace") as before:
+                        written = frozenset(deque(before, _LINES_BEFORE_A_SAVE))
+            yield Outlet(file, webhook, None if self.silent_after is None else Silence(self.silent_after), written)
 
 
 def _opened(path: Path, *, append: bool) -> IO[str]:
     """A file for lines, which is not a link."""
+    if path.is_symlink():
+        raise UnreadableFile(f"--monitor {path} is a link, which is not followed; name the file itself")
     flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC) | getattr(os, "O_NOFOLLOW", 0)
     try:
         return os.fdopen(os.open(path, flags, 0o666), "w", encoding="utf-8")
@@ -107,6 +114,7 @@ class Outlet:
     _file: IO[str] | None
     _webhook: Webhook | None
     _silence: Silence | None
+    _written: Collection[str] = ()
     raised: dict[str, int] = field(default_factory=dict)
     """How often each alarm was raised."""
 
@@ -132,22 +140,27 @@ class Outlet:
                 self.alarm(alarm)
 
     def _write(self, line: dict[str, Any]) -> None:
-        if self._file is not None:
+        text = json.dumps(line) + "\n"
+        if self._file is not None and text not in self._written:
             try:
-                self._file.write(json.dumps(line) + "\n")
+                self._file.write(text)
                 self._file.flush()
             except OSError as error:
                 raise MachineFailure(f"cannot write the numbers of the monitor: {error.strerror}") from None
 
     def health(self, monitor: Monitor, held: int) -> str:
         """One line about a stream."""
-        numbers, raised = monitor.numbers(), ", ".join(f"{kind} ({n})" for kind, n in self.raised.items())
+        numbers = monitor.numbers()
+        before = dict.fromkeys(numbers["alarms"], "from an earlier run")
+        raised = ", ".join(f"{kind} ({n})" for kind, n in (before | self.raised).items())
         known = numbers["reference"]
         reference = f" (reference {known['zero_shot_confidence']:.2f})" if known else ""
         since = numbers["since_start"]
+        why = "samples come sorted by class" if monitor.is_ordered else "there is no reference yet"
+        untested = "" if numbers["foreign_input_is_testable"] else f"; foreign-input cannot be tested: {why}"
         kept = f"; {held:,} samples answered and not learned" if held else ""
         return (
             f"health: zero-shot confidence {numbers['zero_shot_confidence']:.2f}{reference}, "
             f"{since['changed']:.1%} of the answers changed, order statistic {numbers['order']:.1f}; "
-            f"alarms: {raised or 'none'}{kept}"
+            f"alarms: {raised or 'none'}{untested}{kept}"
         )

@@ -63,7 +63,8 @@ def predict(given: PredictOptions) -> None:
             given.state.require_same_decoder(decoding.name)
         start.progress.decoded_by(decoding.name)
         guard = given.watching.guard(classifier.classifier, classifier.adapter, given.rows.reactions, state)
-        opened = given.watching.outlet(append=goes_on, replace=given.rows.replace)
+        resume = given.state.resume
+        opened = given.watching.outlet(append=goes_on, replace=given.rows.replace, resume=resume)
         with opened as outlet, given.rows.open(top, start.after) as sink:
             watch = WatchedStream(classifier, guard, outlet.alarm, outlet.block)
             saved, every = given.state.saved, given.state.save_every

@@ -19,8 +19,8 @@ MOVED_WEIGHT = 10.0  # of `class-moved`: the learned weight of a class, because 
 LARGEST_MOVEMENT = 0.1  # of `class-moved`: of the cosine with the text, per 1,024 samples
 
 _SENTENCES = {
-    FOREIGN: "zero-shot is less sure than on the reference: {share:.0%} of the last {window} samples are below a "
-    "score below which at most {bound:.0%} of samples like the reference do",
+    FOREIGN: "zero-shot is less sure than on the reference: {share:.0%} of the last {window} samples fall below a "
+    "score that at most {bound:.0%} of samples like the reference fall below",
     CHANGED: "adaptation changes more answers than at the start: {share:.0%} of the last {window}, at most {bound:.0%} "
     "expected; learning itself moves this number",
     CONCENTRATING: "answers concentrate on fewer classes than zero-shot's: the entropy of their mean is {ratio:.2f} of "

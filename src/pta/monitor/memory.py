@@ -21,6 +21,7 @@ MARKS = 16 * BLOCK  # samples between two looks at the prototypes
 NO_COSINE = 2.0
 """Stands for the cosine of a class that has no prototype, or was not looked at."""
 _LARGEST = 1e18
+_SUMS = ("prior", "evidence", "weights", "answered", "ring_answers", "total_answers")  # never below 0
 _PENDING = ("pending_features", "pending_zero_shot", "pending_answers", "pending")
 
 Numbers = NDArray[Any]
@@ -34,7 +35,7 @@ class Memory:
     pending_features: Numbers  # 64×d, of the block that is not full
     pending_zero_shot: Numbers  # 64×C, logits
     pending_answers: Numbers  # 64×C, probabilities
-    pending: Numbers  # 64×3: label, whether it is learned, source
+    pending: Numbers  # 64×3: label, whether it is learned, source (above 32: one that came with this block)
     ring_sums: Numbers  # W×15: confidence, cosine, changed answers, samples below each threshold
     ring_answers: Numbers  # W×2×C: sums of probabilities, of answers and of zero-shot
     recent: Numbers  # 64·W×4: source (−1: no sample yet), class, weight, whether it was learned
@@ -86,13 +87,16 @@ class Memory:
 
     def unpack(self, tensors: Mapping[str, Tensor], about: Any, path: object) -> None:
         """Take these arrays, if they have the shape of those here and numbers that samples could give."""
-        own, found = self._arrays(), {name: tensor.numpy() for name, tensor in tensors.items()}
-        fits = found.keys() == own.keys() and all(
-            one.shape == own[name].shape and one.dtype == own[name].dtype and (np.abs(one) <= _LARGEST).all()
-            for name, one in found.items()
+        own, blocks = self.pack()[0], len(self.ring_sums)
+        if (ring := tensors.get("ring_sums")) is not None and ring.ndim == 2 and 0 < len(ring) != blocks:
+            raise StateMismatch(f"{path} was watched with --window {BLOCK * len(ring)}, not {BLOCK * blocks}; use that")
+        fits = tensors.keys() == own.keys() and all(
+            one.shape == own[name].shape and one.dtype == own[name].dtype and bool((one.abs() <= _LARGEST).all())
+            for name, one in tensors.items()
         )
-        if not fits or not _is_known(about) or not _are_places(found):
-            raise StateMismatch(f"the monitor in {path} is damaged or of another window; use that --window")
+        found = {name: one.numpy() for name, one in tensors.items()} if fits else {}
+        if not found or not _is_known(about) or not _are_places(found):
+            raise StateMismatch(f"the monitor in {path} is damaged; use another copy of the state")
         for name, one in found.items():
             setattr(self, name, one.copy())
         self.sources, self.standing = list(about["sources"]), dict(about["standing"])
@@ -102,6 +106,7 @@ class Memory:
         self.counts[0] -= self.counts[0] % BLOCK
         for name in _PENDING:
             getattr(self, name)[:] = 0
+        del self.sources[MOST_SOURCES:]
 
 
 def _are_places(found: Mapping[str, Numbers]) -> bool:
@@ -109,7 +114,10 @@ def _are_places(found: Mapping[str, Numbers]) -> bool:
     classes = len(found["answered"])
     labels, _, sources = found["pending"].T
     own, theirs, *_ = found["recent"].T
-    within = [(labels, 0, classes), (sources, 0, MOST_SOURCES + 1), (own, -1, MOST_SOURCES + 1), (theirs, 0, classes)]
+    last = MOST_SOURCES + BLOCK
+    within: list[tuple[Numbers, float, float]]
+    within = [(labels, 0, classes), (sources, 0, last + 1), (own, -1, MOST_SOURCES + 1), (theirs, 0, classes)]
+    within += [(one, 0, _LARGEST) for one in (found["prior_sums"][1:], *(found[name] for name in _SUMS))]
     samples, kept, changed, _ = found["counts"]
     return 0 <= changed <= kept <= min(OWN_REFERENCE, samples) and all(
         ((low <= one) & (one < end)).all() for one, low, end in within
@@ -120,6 +128,7 @@ def _is_known(about: Any) -> bool:
     if not isinstance(about, dict) or set(about) != {"sources", "standing"}:
         return False
     sources, standing = about["sources"], about["standing"]
-    names = isinstance(sources, list) and len(sources) <= MOST_SOURCES and all(type(one) is str for one in sources)
+    names = isinstance(sources, list) and all(type(one) is str for one in sources)
     alarms = isinstance(standing, dict) and set(standing) <= {*KINDS}
-    return names and alarms and all(isinstance(one, dict) for one in standing.values())
+    bounded = names and len(sources) <= MOST_SOURCES + BLOCK
+    return bounded and alarms and all(isinstance(one, dict) for one in standing.values())

@@ -179,6 +179,7 @@ class Monitor:
     def _block(self, cosines: NDArray[np.float64] | None) -> list[Alarm]:
         """Measure a full block, and look at the alarms."""
         memory = self.memory
+        sources.drop_smallest(memory)
         labels, was_learned, columns = memory.pending.T
         learned, is_tested, reference = was_learned.astype(bool), not self.is_ordered, self.reference
         # a few classes are not what later samples are like, and neither are learned ones without those held as doubtful
@@ -311,7 +312,7 @@ class Monitor:
         is_raised = raises and kind not in standing
         if is_raised or (kind in standing and not stays):
             plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in numbers.items()}
-            plain["window"] = self.window
+            plain["window"] = min(self._counted, self.window)
             if is_raised:
                 standing[kind] = plain
             else:
@@ -323,7 +324,8 @@ class Monitor:
         memory, n = self.memory, max(self._counted - self._counted % BLOCK, 1)
         total = dict(zip(_NAMES, (memory.total_sums / n).tolist(), strict=True))
         total["answer_entropy_ratio"] = _entropy_ratio(memory.total_answers)
-        return {**self._now(), "alarms": list(memory.standing), "since_start": total}
+        bands = None if self.reference is None else dict(zip(_NAMES, self.reference.bands(self.window), strict=False))
+        return {**self._now(), "reference_bands": bands, "alarms": list(memory.standing), "since_start": total}
 
     def _now(self) -> dict[str, Any]:
         """The numbers of the window."""
@@ -367,7 +369,8 @@ class Monitor:
         """The samples of the block that is not full, as rows of `Memory.recent`."""
         start = self._counted % BLOCK
         block, pending = scored(self._classifier, self.memory.pending_zero_shot[:start]), self.memory.pending[:start]
-        return np.stack([pending[:, 2], block.labels, block.confidence, pending[:, 1]], axis=1)
+        columns = pending[:, 2].clip(max=MOST_SOURCES)
+        return np.stack([columns, block.labels, block.confidence, pending[:, 1]], axis=1)
 
 
 class _Waiting(NamedTuple):

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.errors import InvalidParameter, nearest, shown
-from pta.monitor.alarms import FOREIGN, KINDS, ONE_SOURCE
+from pta.monitor.alarms import FOREIGN, KINDS, ONE_SOURCE, SILENT
 from pta.monitor.monitor import Monitor
 from pta.monitor.sources import flooding, learned_weights
 
@@ -34,6 +34,8 @@ def parse_reactions(given: Iterable[str]) -> dict[str, str]:
             raise InvalidParameter(f"no reaction is called {shown(reaction)}; {nearest(reaction, REACTIONS)}")
         if reaction == "cap" and kind != ONE_SOURCE:
             raise InvalidParameter(f"cap limits what one source gives, so it is for {ONE_SOURCE}, not for {kind}")
+        if kind == SILENT and reaction != "note":
+            raise InvalidParameter(f"{SILENT} means that no samples come, so {reaction} does nothing; leave it out")
         if chosen.setdefault(kind, reaction) != reaction:
             raise InvalidParameter(f"{kind} has two reactions, {chosen[kind]} and {reaction}; give one of them")
     return chosen

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import sqrt
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,17 @@ class Reference:
         """p̄ of the share of samples below each threshold, 12."""
         n, level = len(self.scores), 1 - UNLUCKY / SHARES
         return np.repeat([share_bound(k, n, level) for k in self._ranks], 2)
+
+    @cached_property
+    def _spreads(self) -> tuple[float, float]:
+        """The standard deviations of confidence, whose log-odds are ranked, and of cosine."""
+        log_odds, cosine = torch.from_numpy(self.scores).T
+        return log_odds.sigmoid().std().item(), cosine.std().item()
+
+    def bands(self, window: int) -> list[tuple[float, float]]:
+        """Where about 95 % of the mean confidences, and mean cosines, of so many samples like these lie."""
+        errors = [2 * spread * sqrt(1 / window + 1 / len(self.scores)) for spread in self._spreads]
+        return [(mean - error, mean + error) for mean, error in zip(self.means, errors, strict=True)]
 
     def below(self, scores: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Which of B×2 scores are below which thresholds, B×12."""

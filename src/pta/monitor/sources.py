@@ -19,19 +19,31 @@ SourceAndClass = tuple[str, int]
 
 
 def column_of(memory: Memory, name: str) -> int:
-    """The column of a source; the one with the least weight goes to the others if there are too many."""
-    if name in memory.sources:
-        return memory.sources.index(name)
-    if len(memory.sources) < MOST_SOURCES:
+    """The column of a source; within a block there may be too many, after the column of the others."""
+    if name not in memory.sources:
         memory.sources.append(name)
-        return len(memory.sources) - 1
-    column = int(memory.weights[:, :MOST_SOURCES].sum(axis=0).argmin())
-    memory.weights[:, MOST_SOURCES] += memory.weights[:, column]
-    memory.weights[:, column] = 0
-    for numbers in (memory.recent[:, 0], memory.pending[:, 2]):
-        numbers[numbers == column] = MOST_SOURCES
-    memory.sources[column] = name
-    return column
+    place = memory.sources.index(name)
+    return place + (place >= MOST_SOURCES)
+
+
+def drop_smallest(memory: Memory) -> None:
+    """Of the source with the least weight and those that came beyond the 32nd, keep the one with most samples lately.
+
+    That is done after a block: within one, which sources are known would depend on the sizes of batches.
+    """
+    latest, recent = memory.pending[:, 2], memory.recent[:, 0]
+    if len(memory.sources) > MOST_SOURCES:
+        column = int(memory.weights[:, :MOST_SOURCES].sum(axis=0).argmin())
+        counts = np.bincount(latest, minlength=len(memory.sources) + 1)[: len(memory.sources) + 1]
+        place = MOST_SOURCES + 1 + int(counts[MOST_SOURCES + 1 :].argmax())
+        if counts[place] > counts[column] + (recent == column).sum():
+            memory.weights[:, MOST_SOURCES] += memory.weights[:, column]
+            memory.weights[:, column] = 0
+            recent[recent == column] = latest[latest == column] = MOST_SOURCES
+            latest[latest == place] = column
+            memory.sources[column] = memory.sources[place - 1]
+        del memory.sources[MOST_SOURCES:]
+    latest.clip(max=MOST_SOURCES, out=latest)
 
 
 def flooding(memory: Memory) -> dict[SourceAndClass, float]:
@@ -53,7 +65,7 @@ def flooding(memory: Memory) -> dict[SourceAndClass, float]:
         total = of_class[label]
         elsewhere = (of_source[column] - weight + _EVEN / len(of_source)) / (whole - total + _EVEN)
         by_chance = elsewhere * total + SOURCE_EXCESS * sqrt(elsewhere * (1 - elsewhere) * total)
-        if column < len(memory.sources) and weight >= max(least, SOURCE_SHARE * total, by_chance):
+        if column < len(memory.sources[:MOST_SOURCES]) and weight >= max(least, SOURCE_SHARE * total, by_chance):
             found[memory.sources[column], label] = weight / total
     return found
 
@@ -64,7 +76,7 @@ def learned_weights(memory: Memory, since: NDArray[np.float64]) -> tuple[dict[So
     own, of_class = dict[SourceAndClass, float](), dict[int, float]()
     for (column, label), weight in zip(*_summed(rows[(rows[:, 0] >= 0) & (rows[:, 3] > 0)]), strict=True):
         of_class[label] = of_class.get(label, 0.0) + weight
-        if column < len(memory.sources):
+        if column < len(memory.sources[:MOST_SOURCES]):
             own[memory.sources[column], label] = weight
     return own, of_class
 
@@ -81,7 +93,7 @@ def described(memory: Memory, names: tuple[str, ...]) -> list[dict[str, Any]]:
     """The named sources with their share of the learned weight of each class, the largest first."""
     of_class = memory.weights.sum(axis=1)
     found = []
-    for column, source in enumerate(memory.sources):
+    for column, source in enumerate(memory.sources[:MOST_SOURCES]):
         own = memory.weights[:, column]
         shares = {names[label]: float(own[label] / of_class[label]) for label in np.flatnonzero(own)}
         found.append({"name": source, "weight": float(own.sum()), "shares": shares})

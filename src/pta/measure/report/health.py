@@ -25,8 +25,13 @@ def require_figure(path: Path) -> None:
         raise InvalidParameter(f"--figure {path}: the file must end in {', '.join(_SUFFIXES)}")
 
 
-def draw_health(path: Path, blocks: Sequence[Mapping[str, Any]], alarms: Sequence[Alarm]) -> None:
-    """A panel per number over the samples of the stream, the reference as a line, and alarms as marks."""
+def draw_health(
+    path: Path,
+    blocks: Sequence[Mapping[str, Any]],
+    alarms: Sequence[Alarm],
+    bands: Mapping[str, tuple[float, float]] | None,
+) -> None:
+    """A panel per number over the samples of the stream, the reference as a band, and alarms as marks."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 9), layout="constrained")
@@ -34,9 +39,8 @@ def draw_health(path: Path, blocks: Sequence[Mapping[str, Any]], alarms: Sequenc
     positions = [block["position"] for block in blocks]
     for axes, (name, title) in zip(panels, _PANELS.items(), strict=True):
         axes.plot(positions, [block[name] for block in blocks], color="#0072b2", linewidth=1.5)
-        known = [block["reference"] for block in blocks if block["reference"]]
-        if known and name in known[-1]:
-            axes.axhline(known[-1][name], color="#8b929a", linestyle="--", linewidth=1, label="reference")
+        if bands and name in bands:
+            axes.axhspan(*bands[name], color="#8b929a", alpha=0.25, linewidth=0, label="reference")
             axes.legend(frameon=False, loc="lower right")
         axes.set_title(title, loc="left", fontsize=10)
         axes.grid(alpha=0.25)

@@ -202,34 +202,82 @@ function renderEntropy() {
   curves($("entropy"), [["zero-shot", (point) => point.zeroShot], ["mean", (point) => point.mean], ["adapted", (point) => point.adapted]], top);
 }
 
-function healthCurve(id, value, level, top) {
-  const { series, alarm_rows: alarms } = summary.health;
+// `range` is from bottom to top; without it, what the values and the band need.
+function healthCurve(id, value, { range, band, level }) {
+  const { series, alarm_rows: alarms, position } = summary.health;
   const first = series.length ? series[0].position : 0;
   const length = Math.max(series.length ? series[series.length - 1].position - first : 0, 1);
-  const x = (position) => (100 * (position - first)) / length;
-  const y = (number) => 98 - (96 * Math.min(number, top)) / top;
-  const lines = [drawn("polyline", { class: "adapted", points: series.map((one) => `${x(one.position)},${y(value(one))}`).join(" ") })];
-  if (known(level)) lines.push(drawn("polyline", { class: "zero-shot", points: `0,${y(level)} 100,${y(level)}` }));
-  const marks = alarms.filter((one) => one.raised && one.position >= first).map((one) => drawn("rect", { class: "alarm", x: x(one.position) - 1, y: 88, width: 2, height: 12 }));
+  const all = [...series.map(value), ...(band ?? [])];
+  const [low, high] = range ?? [Math.min(...all) - 0.002, Math.max(...all) + 0.002];
+  const x = (at) => (100 * (at - first)) / length;
+  const y = (number) => 72 - (68 * (Math.min(Math.max(number, low), high) - low)) / (high - low);
+  const marks = alarms.filter((one) => one.raised && one.position >= first && one.position <= position).map((one) => {
+    const at = Math.min(Math.max(x(one.position), 3), 97);
+    const mark = drawn("polygon", { class: "alarm", points: `${at - 3},100 ${at + 3},100 ${at},76` });
+    const together = alarms.filter((other) => other.raised && other.position === one.position);
+    mark.appendChild(drawn("title", {})).textContent = [...new Set(together.map(says))].join("\n");
+    return mark;
+  });
   const svg = $(id);
   svg.setAttribute("viewBox", "0 0 100 100");
   svg.setAttribute("preserveAspectRatio", "none");
-  svg.replaceChildren(...lines, ...marks);
+  svg.setAttribute("aria-label", `Over ${samples(length)}; alarms: ${marks.map((one) => one.textContent).join(" ") || "none"}`);
+  svg.replaceChildren(
+    ...(band ? [drawn("rect", { class: "band", width: 100, y: y(band[1]), height: y(band[0]) - y(band[1]) })] : []),
+    ...(known(level) ? [drawn("polyline", { class: "zero-shot", points: `0,${y(level)} 100,${y(level)}` })] : []),
+    drawn("polyline", { class: "adapted", points: series.map((one) => `${x(one.position)},${y(value(one))}`).join(" ") }),
+    ...marks,
+  );
 }
+
+const says = ({ kind, sentence }) => `${kind}, ${sentence}.`;
+
+// The sequence number before the row with which an alarm was raised; later rows of it tell of another reaction.
+function before(alarm) {
+  const rose = summary.health.alarm_rows.find((row) => row.raised && row.kind === alarm.kind && row.position === alarm.position);
+  return (rose ?? alarm).sequence - 1;
+}
+
+function renderAlarms({ alarms, reference, foreign_input_is_testable: isTested }) {
+  show("alarms", alarms.length ? `${count(alarms.length)} ${alarms.length === 1 ? "alarm stands" : "alarms stand"}.` : "No alarm stands.");
+  show("untested", isTested ? "" : `foreign-input: ${reference ? "cannot be tested while samples come sorted by class" : "no reference yet; the first 500 learned samples become it"}.`);
+  rows($("standing"), alarms, (one) => `${summary.name} ${one.kind} ${before(one)}`, 0, (row, alarm) => {
+    const text = cell(row, "th");
+    text.scope = "row";
+    cell(text, "b", alarm.kind);
+    const sentence = text.appendChild(new Text());
+    const { source } = alarm.numbers;
+    const offered = [
+      ["Answer with zero-shot…", "answers", { answers: "zero-shot" }, () => summary.answers === "zero-shot"],
+      ["Freeze…", "freeze", {}, () => summary.frozen],
+      ["Rewind to before it…", "rewind", { sequence: before(alarm) }, () => before(alarm) < summary.oldest.sequence],
+      ...(source ? [[`Un-learn ${source}…`, "unlearn", { source }, () => false]] : []),
+    ].filter(() => alarm.kind !== "silent");
+    const buttons = offered.map(([verb, operation, body]) => button(row, verb, `${alarm.kind}: ${verb}`, () => change(operation, body)));
+    return (now) => {
+      sentence.data = `, ${now.sentence}.${now.reaction === "note" ? "" : ` Reaction: ${now.reaction}.`}`;
+      buttons.forEach((one, i) => (one.disabled = offered[i][3]()));
+    };
+  });
+}
+
+const FIGURES = [
+  ["confidence", "zero_shot_confidence", share, {}],
+  ["cosine", "top_cosine", (value) => decimal(value, 3), {}],
+  ["changed", "changed", share, { range: [0, 1] }],
+  ["ratio", "answer_entropy_ratio", (value) => decimal(value, 2), { range: [0, 2], level: 1 }],
+  ["order", "order", (value) => decimal(value, 2), { range: [0, 4], level: 1 }],
+];
 
 function renderHealth() {
   const { health } = summary;
-  const says = health.alarms.map((one) => `${one.kind}, ${one.sentence}${one.reaction === "note" ? "" : ` (${one.reaction})`}.`);
-  show("alarms", says.join(" ") || "No alarm stands.");
-  const measured = health.position >= 64;
-  show("health-confidence", measured ? share(health.zero_shot_confidence) : "–");
-  show("health-changed", measured ? share(health.changed) : "–");
-  show("health-ratio", measured ? decimal(health.answer_entropy_ratio, 2) : "–");
-  show("health-order", measured ? decimal(health.order, 2) : "–");
-  healthCurve("confidence-curve", (one) => one.zero_shot_confidence, health.reference?.zero_shot_confidence, 1);
-  healthCurve("changed-curve", (one) => one.changed, null, 1);
-  healthCurve("ratio-curve", (one) => one.answer_entropy_ratio, 1, 2);
-  healthCurve("order-curve", (one) => one.order, 1, 4);
+  renderAlarms(health);
+  for (const [id, name, written, options] of FIGURES) {
+    const band = health.reference_bands?.[name];
+    show(`health-${id}`, health.position >= 64 ? written(health[name]) : "–");
+    if ($(`${id}-band`)) show(`${id}-band`, band ? `; reference ${written(band[0])} to ${written(band[1])}` : "");
+    healthCurve(`${id}-curve`, (one) => one[name], { ...options, band });
+  }
   show("shadow", summary.answers === "zero-shot" ? "Answer with adaptation…" : "Answer with zero-shot…");
   const last = [...health.last_answers].reverse().map((one, number) => ({ ...one, number }));
   rows($("last-answers"), last, (one) => String(one.number), 0, (row) => {
@@ -383,7 +431,7 @@ async function change(operation, body = {}) {
   const [verb, consequence] = QUESTIONS[operation](body);
   try {
     const counted = await ask(route(`/${operation}?dry_run=true`), body);
-    const object = operation === "unlearn" ? `${body.source} in ${name}` : name;
+    const object = { unlearn: `${body.source} in ${name}`, answers: `in ${name}` }[operation] ?? name;
     if (!(await agreed(`${verb} ${object}?`, `${consequence} ${counted.warning ?? ""}`, `${samples(counted.samples)} concerned.`, verb))) return;
     const done = await ask(`streams/${encodeURIComponent(name)}/${operation}`, body);
     chosen = null;
