@@ -52,8 +52,8 @@ from pta.data.prompts import build_classifier
 from pta.data.shifts.images import apply_shift
 from pta.measure.provenance import hardware
 from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
-from pta.monitor import KINDS, Alarm, Guard, Monitor, Reference, parse_reactions, takes_order
-from pta.monitor.stepping import watched_steps
+from pta.monitor import Alarm, Guard, Monitor, Reference, parse_reactions, takes_order, watched_steps
+from pta.monitor.alarms import KINDS
 
 FEATURES = Path(__file__).parents[2] / "shared" / "features"
 DEVELOPMENT = ("caltech101_test_sub", "stanford_cars_val", "ucf101_test_sub_nounproxy")

@@ -173,7 +173,7 @@ TRIAL = "trial photos --classes classes.txt"
         (f"{PREDICT} --raw-probability --reject-below 0.5", "reject_below needs calibrated probabilities"),
         (f"{PREDICT} --reject-holds nan", "--reject-holds"),
         (f"{PREDICT} --reject-holds 0.5 --method stata", "does not answer sample by sample"),
-        (f"{PREDICT} --reject-holds 0.5 --freeze --state old.safetensors", "so --reject-holds does nothing"),
+        (f"{PREDICT} --reject-holds 0.5 --freeze --state old.safetensors", "there is nothing to hold"),
         (f"{CLUSTER} --reject-holds 0.5", "--reject-holds"),
         (f"{SERVE} --reject-holds nan", "--reject-holds"),
         (f"{SERVE} --reject-below nan", "--reject-below"),

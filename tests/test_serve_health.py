@@ -37,7 +37,8 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.errors import PtaError
 from pta.methods import load_adapter
 from pta.methods.state_file import read_monitor
-from pta.monitor import KINDS, Reference
+from pta.monitor import Reference
+from pta.monitor.alarms import KINDS
 from pta.serve.client import Client
 from pta.serve.journal.journal import Journal
 from pta.serve.streams.served_model import ServedModel

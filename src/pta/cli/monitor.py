@@ -19,8 +19,7 @@ from pta.errors import InvalidParameter
 from pta.measure.report.figures import require_matplotlib
 from pta.measure.report.health import draw_health, require_figure
 from pta.methods import Adapter, create_adapter
-from pta.monitor import Alarm, Guard, Reference, parse_reactions
-from pta.monitor.stepping import watched_steps
+from pta.monitor import Alarm, Guard, Reference, parse_reactions, watched_steps
 from pta.run.watched import sources_of
 
 _BATCH = 256
@@ -104,7 +103,7 @@ def _watch(
     """The numbers of each block, the alarms, and how many samples a reaction kept from being learned."""
     n = len(held.samples)
     order = np.arange(n) if seed is None else np.random.default_rng(seed).permutation(n)
-    sources = sources_of(held.paths or ())
+    sources = sources_of(held.paths or (), held.classifier.class_names)
     blocks, alarms, kept = list[dict[str, Any]](), list[Alarm](), 0
     with progress() as bar:
         task = bar.add_task("watching", total=n)
@@ -116,7 +115,7 @@ def _watch(
                 alarms += piece.alarms
                 kept += int((~piece.learned).sum())
                 for block in piece.blocks:
-                    outlet.block(block)
+                    outlet.write(block)
                 for alarm in piece.alarms:
                     outlet.alarm(alarm)
             bar.update(task, advance=len(rows))

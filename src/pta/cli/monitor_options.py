@@ -5,7 +5,7 @@ import os
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -57,6 +57,11 @@ class MonitorOptions:
             raise InvalidParameter("--alarm-key and --alarm-host belong to --alarm-url, which is missing")
         if self.monitor is not None and self.monitor.suffix != ".jsonl":
             raise UnreadableFile(f"--monitor {self.monitor}: the file must end in .jsonl")
+
+    def given(self) -> dict[str, bool]:
+        """Which options differ from their defaults, for a command that has no monitor."""
+        changed = {one.name: getattr(self, one.name) != one.default for one in fields(self)}
+        return {f"--{name.replace('_', '-')}": is_given for name, is_given in changed.items()}
 
     def guard(
         self,
@@ -125,13 +130,9 @@ class Outlet:
             warn(f"warning: alarm {alarm.kind} {alarm.sentence}")
         else:
             say(f"alarm {alarm.sentence}")
-        self._write({"alarm": alarm.as_dict()})
+        self.write({"alarm": alarm.as_dict()})
         if self._webhook is not None:
             self._webhook.send(alarm.as_dict())
-
-    def block(self, numbers: dict[str, Any]) -> None:
-        """The numbers after a block of samples."""
-        self._write(numbers)
 
     def look(self, position: int, *, came: bool = False) -> None:
         """Look at the clock; `came` says that samples came."""
@@ -139,7 +140,8 @@ class Outlet:
             for alarm in self._silence.sample(position) if came else self._silence.look(position):
                 self.alarm(alarm)
 
-    def _write(self, line: dict[str, Any]) -> None:
+    def write(self, line: dict[str, Any]) -> None:
+        """Write a line of the file, if there is one: the numbers after a block of samples, or an alarm."""
         text = json.dumps(line) + "\n"
         if self._file is not None and text not in self._written:
             try:

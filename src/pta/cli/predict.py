@@ -66,7 +66,7 @@ def predict(given: PredictOptions) -> None:
         resume = given.state.resume
         opened = given.watching.outlet(append=goes_on, replace=given.rows.replace, resume=resume)
         with opened as outlet, given.rows.open(top, start.after) as sink:
-            watch = WatchedStream(classifier, guard, outlet.alarm, outlet.block)
+            watch = WatchedStream(classifier, guard, outlet.alarm, outlet.write)
             saved, every = given.state.saved, given.state.save_every
             stream = SavedStream(classifier, saved, sink, start.progress, every, watch.packed)
             _predict(given, classifier, start, total, reading, decoding, stream, top, labels, watch, outlet)

@@ -149,10 +149,14 @@ class RowOptions:
     @property
     def more(self) -> list[str]:
         """The columns beside the usual ones."""
-        reactions = self.reactions.values()
-        holds = self.reject_holds is not None or not {"hold", "cap"}.isdisjoint(reactions)
+        holds = self.reject_holds is not None or self.holds
         given = self.learn_labels is not None, self.reject_below is not None, holds
-        return list(compress(MORE, (self.shadow or "zero-shot" in reactions, *given)))
+        return list(compress(MORE, (self.shadow or "zero-shot" in self.reactions.values(), *given)))
+
+    @property
+    def holds(self) -> bool:
+        """Whether a reaction may keep samples from being learned."""
+        return not {"hold", "cap"}.isdisjoint(self.reactions.values())
 
     def require_place(self, top: int, append: bool) -> None:
         """Refuse an output that rows cannot be written to, before any work."""
@@ -254,9 +258,11 @@ class PredictOptions:
             if self.state.freeze:
                 raise InvalidParameter("--learn-labels learns, and --freeze does not; leave one of them out")
             adapter_class(self.method.name).require_takes_labels()
+        if self.watching.monitor is not None and self.watching.monitor == self.rows.file:
+            raise InvalidParameter("--monitor and --out are the same file; choose another --monitor")
+        if self.state.freeze and (self.rows.reject_holds is not None or self.rows.holds):
+            raise InvalidParameter("--freeze learns nothing, so there is nothing to hold or cap; leave one of them out")
         if self.rows.reject_holds is not None:
-            if self.state.freeze:
-                raise InvalidParameter("--freeze learns nothing, so --reject-holds does nothing; leave one of them out")
             require_holdable(adapter_class(self.method.name))
 
     def reading(self) -> Reading:
@@ -304,9 +310,8 @@ class PredictOptions:
                 "--top": rows.top > 1,
                 "--raw-probability": rows.raw_probability,
                 "--reject-below": rows.reject_below is not None,
-                "--monitor": self.watching.monitor is not None,
+                **self.watching.given(),
                 "--on": bool(rows.on),
-                "--alarm-url": self.watching.alarm_url is not None,
                 "--reject-holds": rows.reject_holds is not None,
                 "--shadow (rows have label and zero_shot_label)": rows.shadow,
                 "more than one PATH": len(self.images) > 1,

@@ -17,7 +17,8 @@ from pta.core.limits import USUAL_LIMITS, Limits
 from pta.data.features import load_features
 from pta.door.files import existing_file
 from pta.errors import InvalidParameter, MissingPackage, how_to_install
-from pta.monitor import REACTIONS, Reference, parse_reactions
+from pta.monitor import Reference, parse_reactions
+from pta.monitor.reactions import REACTIONS
 from pta.monitor.monitor import WINDOW
 from pta.serve.http.security import HttpSettings, LogFormat, new_token, own_token, read_token
 from pta.serve.journal.journal import written_identity

@@ -31,7 +31,7 @@ Numbers = NDArray[Any]
 class Memory:
     """The arrays. `ring_…` have a row per block of the window, of which the oldest is the next to be written."""
 
-    counts: Numbers  # 4: samples, samples of the own reference, changed answers among these, tested blocks
+    counts: Numbers  # 3: samples, samples of the own reference, changed answers among these
     pending_features: Numbers  # 64×d, of the block that is not full
     pending_zero_shot: Numbers  # 64×C, logits
     pending_answers: Numbers  # 64×C, probabilities
@@ -57,7 +57,7 @@ class Memory:
         """Before the first sample."""
         C, zeros = classes, np.zeros
         return cls(
-            counts=zeros(4, np.int64),
+            counts=zeros(3, np.int64),
             pending_features=zeros((BLOCK, dim), np.float32),
             pending_zero_shot=zeros((BLOCK, C), np.float32),
             pending_answers=zeros((BLOCK, C), np.float32),
@@ -118,7 +118,7 @@ def _are_places(found: Mapping[str, Numbers]) -> bool:
     within: list[tuple[Numbers, float, float]]
     within = [(labels, 0, classes), (sources, 0, last + 1), (own, -1, MOST_SOURCES + 1), (theirs, 0, classes)]
     within += [(one, 0, _LARGEST) for one in (found["prior_sums"][1:], *(found[name] for name in _SUMS))]
-    samples, kept, changed, _ = found["counts"]
+    samples, kept, changed = found["counts"]
     return 0 <= changed <= kept <= min(OWN_REFERENCE, samples) and all(
         ((low <= one) & (one < end)).all() for one, low, end in within
     )

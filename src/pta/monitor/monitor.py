@@ -27,7 +27,7 @@ from pta.monitor.scores import BLOCK, Scores, exactly_scored, rounding, scored
 
 WINDOW = 256
 _LARGEST_WINDOW = 2**16
-_SAMPLES, _REFERENCE, _CHANGED, _TESTED = range(4)
+_SAMPLES, _REFERENCE, _CHANGED = range(3)
 _AT_TEXT = 0.999  # the cosine from which on a prototype is still its text
 _NAMES = ("zero_shot_confidence", "top_cosine", "changed")
 
@@ -243,7 +243,6 @@ class Monitor:
         if reference is None:
             return False, False
         memory, bounds = self.memory, self._tested_bounds(reference)
-        memory.counts[_TESTED] += 1
         seen = np.hstack([reference.below(block.ranked), changed[:, None]])[:, : len(bounds)]
         means = advance(memory.evidence[: len(bounds)], seen, bounds)
         foreign = bool(means[:, :SHARES].mean(axis=1).max() >= ALARM_AT)

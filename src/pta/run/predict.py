@@ -138,7 +138,8 @@ def _predicted(
         if watch is None:
             answers = classifier.answers(samples, learn=learn, top=top, labels=told)
         else:
-            answers = watch.answers(samples, learn=learn, top=top, labels=told, sources=sources_of(answered))
+            sources = sources_of(answered, classifier.classes)
+            answers = watch.answers(samples, learn=learn, top=top, labels=told, sources=sources)
     else:
         answers = AnswerBatch(torch.empty(0, 2 * top + 3), ())
     return PredictedBatch(taken, answered, answers, [error for _, error in part.failures])

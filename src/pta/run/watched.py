@@ -17,9 +17,19 @@ from pta.monitor.stepping import Piece, watched_steps
 from pta.run.classifier import AnswerBatch, Classifier, answer_numbers
 
 
-def sources_of(keys: Iterable[str]) -> list[str]:
-    """The sources of samples by their keys: the folders they are in."""
-    return [str(PurePosixPath(key).parent) for key in keys]
+def sources_of(keys: Iterable[str], class_names: Sequence[str]) -> list[str]:
+    """The sources of samples by their keys: the folders they are in, but for folders that are named after a class.
+
+    >>> sources_of(["gate/red/1.jpg", "gate/2.jpg", "Red car/3.jpg"], ["red", "red_car"])
+    ['gate', 'gate', '.']
+    """
+    names = {_plain(name) for name in class_names}
+    folders = (PurePosixPath(key).parent for key in keys)
+    return [str(folder.parent if _plain(folder.name) in names else folder) for folder in folders]
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", " ").casefold()
 
 
 class WatchedStream:

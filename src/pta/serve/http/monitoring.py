@@ -18,7 +18,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from pta.door.safe_text import printable
-from pta.monitor import KINDS
+from pta.monitor.alarms import KINDS
 from pta.serve.http.security import LogFormat
 from pta.serve.requests import Result
 from pta.serve.streams.service import Service
