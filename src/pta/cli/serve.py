@@ -18,8 +18,8 @@ from pta.data.features import load_features
 from pta.door.files import existing_file
 from pta.errors import InvalidParameter, MissingPackage, how_to_install
 from pta.monitor import Reference, parse_reactions
-from pta.monitor.reactions import REACTIONS
 from pta.monitor.monitor import WINDOW
+from pta.monitor.reactions import REACTIONS
 from pta.serve.http.security import HttpSettings, LogFormat, new_token, own_token, read_token
 from pta.serve.journal.journal import written_identity
 from pta.serve.open_files import affordable_connections
