@@ -74,7 +74,7 @@ from torch.nn.functional import normalize
 
 from pta import Samples, ZeroShotClassifier, create_adapter
 from pta.measure.provenance import hardware
-from pta.monitor import Reference
+from pta.monitor import ScoreReference
 
 FULL, SEEDS = DEVELOPMENT[:2], (1, 2, 3)
 METHODS = ("clip", "pta", "wpta", "tda")
@@ -150,7 +150,7 @@ def foreign_first(file: File, junk: Tensor, random: Random, *, is_given: bool) -
         labels=np.concatenate([np.full(START, FOREIGN), honest.labels]),
         sources=["stranger"] * START + honest.sources,
         start=0,
-        reference=Reference.of(file.classifier, trusted) if is_given else None,
+        reference=ScoreReference.of(file.classifier, trusted) if is_given else None,
     )
 
 

@@ -23,7 +23,7 @@ from synthetic import clip_like
 from pta import Samples, create_adapter
 from pta.measure.provenance import hardware
 from pta.methods import Adapter
-from pta.monitor import Guard, Monitor, takes_order
+from pta.monitor import Monitor, StreamGuard, takes_order
 from pta.run.classifier import answers_from
 from pta.run.watched import WatchedStream
 
@@ -46,7 +46,7 @@ def ways(method: str, batch: int, device: str) -> dict[str, Any]:
     parts = [Samples.unchecked(part) for part in stream.split(batch)]
     made = {name: create_adapter(method, classifier) for name in ("step", "answers", "watched", "monitor")}
     monitors = [Monitor(classifier, takes_order=takes_order(made["step"])) for _ in range(2)]
-    watch = WatchedStream(classifier_of(made["watched"]), Guard(monitors[0], {}), lambda alarm: None)
+    watch = WatchedStream(classifier_of(made["watched"]), StreamGuard(monitors[0], {}), lambda alarm: None)
 
     def answers(turn: int) -> Any:
         samples = parts[turn % len(parts)]

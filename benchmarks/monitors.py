@@ -52,7 +52,7 @@ from pta.data.prompts import build_classifier
 from pta.data.shifts.images import apply_shift
 from pta.measure.provenance import hardware
 from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
-from pta.monitor import Alarm, Guard, Monitor, Reference, parse_reactions, takes_order, watched_steps
+from pta.monitor import Alarm, Monitor, ScoreReference, StreamGuard, parse_reactions, takes_order, watched_steps
 from pta.monitor.alarms import KINDS
 
 FEATURES = Path(__file__).parents[2] / "shared" / "features"
@@ -87,7 +87,7 @@ class Stream(NamedTuple):
     sources: list[str]
     start: int = START  # of what happens
     attacked: int | None = None  # a class
-    reference: Reference | None = None
+    reference: ScoreReference | None = None
     is_order: bool = True  # whether the order of honest samples is what happens
 
 
@@ -178,7 +178,7 @@ def guarded(stream: Stream, method: str, chosen: Chosen, zero_shot: NDArray[np.f
     """A stream under a guard; zero-shot's probabilities are needed if it changes answers, or what is learned."""
     adapter = create_adapter(method, stream.classifier, **({} if chosen.prior is None else {"prior": chosen.prior}))
     monitor = Monitor(stream.classifier, reference=stream.reference, takes_order=takes_order(adapter))
-    guard, count = Guard(monitor, parse_reactions(chosen.reactions)), len(stream.labels)
+    guard, count = StreamGuard(monitor, parse_reactions(chosen.reactions)), len(stream.labels)
     is_held = np.zeros(count, np.bool_) if zero_shot is None else zero_shot.max(axis=1) < chosen.hold_below
     told = np.where(is_held, NONE, UNKNOWN)
     answers, alarms, learned, begun = list[Numbers](), list[Alarm](), 0, time.perf_counter()
@@ -204,7 +204,7 @@ def with_replacement(file: File, random: Random, *, reference: int = 0) -> Strea
     if not reference:
         return stream
     trusted = file.features[random.integers(len(file.labels), size=reference)]
-    return stream._replace(reference=Reference.of(file.classifier, trusted))
+    return stream._replace(reference=ScoreReference.of(file.classifier, trusted))
 
 
 WAYS: dict[str, Callable[[File, Random], Stream]] = {

@@ -15,7 +15,7 @@ from pta.core.labels import UNKNOWN
 from pta.core.samples import Samples
 from pta.errors import InvalidParameter, PtaError
 from pta.methods.state_file import read_monitor
-from pta.monitor import Guard, Monitor, Reference, parse_reactions, takes_order
+from pta.monitor import Monitor, ScoreReference, StreamGuard, parse_reactions, takes_order
 from pta.monitor.detector import ALARM_AT, LIFTS, advance, share_bound
 from pta.monitor.reference import RANKS
 from pta.monitor.scores import exactly_scored
@@ -48,7 +48,7 @@ def foreign(count: int, seed: int = 2) -> torch.Tensor:
 
 
 def watch(
-    guard: Guard, adapter: pta.Adapter, features: torch.Tensor, batch: int, sources: list[str] | None = None
+    guard: StreamGuard, adapter: pta.Adapter, features: torch.Tensor, batch: int, sources: list[str] | None = None
 ) -> tuple[list, np.ndarray]:
     alarms, learned = [], []
     for start in range(0, len(features), batch):
@@ -70,7 +70,7 @@ def watched(
     method: str = "pta",
 ) -> tuple[list, np.ndarray, Monitor, pta.Adapter]:
     adapter = pta.create_adapter(method, classifier)
-    guard = Guard(Monitor(classifier, takes_order=takes_order(adapter)), parse_reactions(on))
+    guard = StreamGuard(Monitor(classifier, takes_order=takes_order(adapter)), parse_reactions(on))
     alarms, learned = watch(guard, adapter, features, batch, sources)
     return alarms, learned, guard.monitor, adapter
 
@@ -88,7 +88,7 @@ def test_the_bound_is_the_quantile_of_a_beta_distribution(k: int, n: int) -> Non
 def test_blocks_of_sums_equal_the_loop() -> None:
     rng = np.random.default_rng(3)
     reference, scores = rng.normal(size=(300, 2)), rng.normal(-0.3, 1, size=(320, 2))
-    held = Reference(reference, (0.0, 0.0))
+    held = ScoreReference(reference, (0.0, 0.0))
     sums, path = np.zeros((12, len(LIFTS))), []
     for block in np.split(scores, 5):
         path.append(advance(sums, held.below(block), held.bounds).mean(axis=1))
@@ -111,7 +111,7 @@ def test_most_windows_like_the_reference_are_within_its_bands(classifier: pta.Ze
     inside = []
     for seed in range(100):
         features = genuine(classifier, 500 + 256, seed)
-        low, high = np.array(Reference.of(classifier, features[:500]).bands(256)).T
+        low, high = np.array(ScoreReference.of(classifier, features[:500]).bands(256)).T
         mean = exactly_scored(classifier, features[500:]).shown.mean(axis=0)
         inside.append((low <= mean) & (mean <= high))
     assert (np.abs(np.mean(inside, axis=0) - 0.95) <= 0.05).all()
@@ -119,16 +119,16 @@ def test_most_windows_like_the_reference_are_within_its_bands(classifier: pta.Ze
 
 def test_a_reference_of_few_samples_is_refused(classifier: pta.ZeroShotClassifier) -> None:
     with pytest.raises(InvalidParameter, match="200"):
-        Reference.of(classifier, genuine(classifier, 199))
+        ScoreReference.of(classifier, genuine(classifier, 199))
 
 
 def test_a_reference_belongs_to_its_classifier(classifier: pta.ZeroShotClassifier, tmp_path: Path) -> None:
-    made = Reference.of(classifier, genuine(classifier, 300))
+    made = ScoreReference.of(classifier, genuine(classifier, 300))
     made.save(tmp_path / "ref.safetensors", classifier)
-    assert np.array_equal(Reference.load(tmp_path / "ref.safetensors", classifier).scores, made.scores)
+    assert np.array_equal(ScoreReference.load(tmp_path / "ref.safetensors", classifier).scores, made.scores)
     other = pta.ZeroShotClassifier(classifier.anchors.flip(0), classifier.class_names, scale=20.0)
     with pytest.raises(PtaError, match="another model"):
-        Reference.load(tmp_path / "ref.safetensors", other)
+        ScoreReference.load(tmp_path / "ref.safetensors", other)
 
 
 # -- batches, saving --------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_a_picture_of_the_reference_is_never_below_its_own_score() -> None:
     wide = pta.ZeroShotClassifier(anchors, [str(number) for number in range(100)])
     noise = torch.randn(500, 512, generator=generator) / 512**0.5
     features = unit(anchors[torch.randint(100, (500,), generator=generator)] + noise)
-    reference = Reference.of(wide, features)
+    reference = ScoreReference.of(wide, features)
     ranks = [int(share * 500) - 1 for share in RANKS]
     for score in range(2):
         copies = features[np.argsort(reference.scores[:, score])[ranks]].repeat(43, 1)[:256]
@@ -198,7 +198,9 @@ def test_a_picture_of_the_reference_is_never_below_its_own_score() -> None:
             monitor = Monitor(wide, reference=reference)
             adapter, unknown = pta.create_adapter("clip", wide), np.full(batch, UNKNOWN, np.int64)
             for part in copies.split(batch):
-                list(watched_steps(adapter, Guard(monitor, {}), Samples.unchecked(part), unknown[: len(part)], ()))
+                list(
+                    watched_steps(adapter, StreamGuard(monitor, {}), Samples.unchecked(part), unknown[: len(part)], ())
+                )
             exact = reference.below(exactly_scored(wide, copies).ranked).sum(axis=0)
             assert np.array_equal(monitor.memory.ring_sums[:, 3:].sum(axis=0), exact)
 
@@ -209,7 +211,7 @@ def test_a_monitor_that_was_saved_within_a_block_goes_on_as_if_it_was_not(
     features, sources = attacked(classifier)
     alarms, _, whole, _ = watched(classifier, features, 100, REACTIONS, sources)
     adapter = pta.create_adapter("pta", classifier)
-    guard = Guard(Monitor(classifier), parse_reactions(REACTIONS))
+    guard = StreamGuard(Monitor(classifier), parse_reactions(REACTIONS))
     first, _ = watch(guard, adapter, features[:900], 100, sources)
     path = tmp_path / "state.safetensors"
     adapter.save(path, monitor=guard.monitor.pack())
@@ -218,7 +220,11 @@ def test_a_monitor_that_was_saved_within_a_block_goes_on_as_if_it_was_not(
     again = Monitor(classifier)
     again.unpack(*kept, path)
     second, _ = watch(
-        Guard(again, parse_reactions(REACTIONS)), pta.load_adapter(path, classifier), features[900:], 100, sources[900:]
+        StreamGuard(again, parse_reactions(REACTIONS)),
+        pta.load_adapter(path, classifier),
+        features[900:],
+        100,
+        sources[900:],
     )
     assert first + second == alarms
     for name, one in vars(whole.memory).items():
@@ -304,7 +310,7 @@ def test_a_sorted_stream_raises_sorted_only_where_the_method_cannot_take_it(
 def test_foreign_input_does_not_react_while_samples_come_sorted(classifier: pta.ZeroShotClassifier) -> None:
     monitor = Monitor(classifier)
     monitor.memory.standing["foreign-input"] = {}
-    guard = Guard(monitor, {"foreign-input": "hold"})
+    guard = StreamGuard(monitor, {"foreign-input": "hold"})
     assert guard.acting == {"hold"}
     monitor.memory.prior_sums[0] = 100.0
     assert guard.acting == frozenset()

@@ -8,7 +8,7 @@ from test_monitor import attacked, classifier  # noqa: F401
 import pta
 from pta.core.labels import UNKNOWN
 from pta.core.samples import Samples
-from pta.monitor import Guard, Monitor, parse_reactions, takes_order
+from pta.monitor import Monitor, StreamGuard, parse_reactions, takes_order
 from pta.monitor.stepping import watched_steps
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -23,7 +23,7 @@ def test_alarms_are_those_of_the_host(classifier, method, on):  # noqa: F811
         known = classifier.to(device=torch.device(device))
         adapter = pta.create_adapter(method, known)
         monitor = Monitor(known, takes_order=takes_order(adapter))
-        guard, alarms, learned = Guard(monitor, parse_reactions(on)), [], []
+        guard, alarms, learned = StreamGuard(monitor, parse_reactions(on)), [], []
         for start in range(0, len(features), 256):
             rows = slice(start, start + 256)
             samples = Samples.of(features[rows])

@@ -37,7 +37,7 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.errors import PtaError
 from pta.methods import load_adapter
 from pta.methods.state_file import read_monitor
-from pta.monitor import Reference
+from pta.monitor import ScoreReference
 from pta.monitor.alarms import KINDS
 from pta.serve.client import Client
 from pta.serve.journal.journal import Journal
@@ -268,7 +268,7 @@ def test_alarms_outlive_the_rows_that_are_dropped_for_room(tmp_path):
 
 
 def test_a_reference_is_what_samples_are_compared_with_from_the_start(tmp_path):
-    trusted = Reference.of(CLASSIFIER, torch.nn.functional.normalize(torch.from_numpy(features(7, 300)), dim=1))
+    trusted = ScoreReference.of(CLASSIFIER, torch.nn.functional.normalize(torch.from_numpy(features(7, 300)), dim=1))
     with open_service(tmp_path, reference=trusted, window=128) as service:
         flood(service)
         assert "foreign-input" in standing(service)
@@ -384,7 +384,7 @@ def test_a_killed_service_has_the_alarms_and_the_state_of_its_rows(start, comman
 def test_a_wrong_option_is_one_line(pta, tmp_path, given):
     other = ZeroShotClassifier(CLASSIFIER.anchors.flip(0), CLASSIFIER.class_names)
     trusted = torch.nn.functional.normalize(torch.from_numpy(features(7, 300)), dim=1)
-    Reference.of(other, trusted).save(tmp_path / "other.safetensors", other)
+    ScoreReference.of(other, trusted).save(tmp_path / "other.safetensors", other)
     np.savez(
         tmp_path / "f.npz",
         image_features=features(0, 2),

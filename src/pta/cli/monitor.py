@@ -19,7 +19,7 @@ from pta.errors import InvalidParameter
 from pta.measure.report.figures import require_matplotlib
 from pta.measure.report.health import draw_health, require_figure
 from pta.methods import Adapter, create_adapter
-from pta.monitor import Alarm, Guard, Reference, parse_reactions, watched_steps
+from pta.monitor import Alarm, ScoreReference, StreamGuard, parse_reactions, watched_steps
 from pta.run.watched import sources_of
 
 _BATCH = 256
@@ -48,7 +48,7 @@ def reference(
     require_place(out, replace=replace)
     held = load_features(features)
     with sole_writer(out):
-        made = Reference.of(held.classifier, held.samples.features)
+        made = ScoreReference.of(held.classifier, held.samples.features)
         made.save(out, held.classifier)
     confidence, cosine = made.means
     say(f"{out}: {len(made.scores):,} samples, mean confidence {confidence:.3f}, mean top cosine {cosine:.3f}")
@@ -98,7 +98,7 @@ def run(given: RunOptions) -> None:
 
 
 def _watch(
-    held: FeatureFile, adapter: Adapter, guard: Guard, seed: int | None, outlet: Outlet
+    held: FeatureFile, adapter: Adapter, guard: StreamGuard, seed: int | None, outlet: Outlet
 ) -> tuple[list[dict[str, Any]], list[Alarm], int]:
     """The numbers of each block, the alarms, and how many samples a reaction kept from being learned."""
     n = len(held.samples)

@@ -17,7 +17,7 @@ from pta.door.claims import sole_writer
 from pta.errors import InvalidParameter, MachineFailure, UnreadableFile
 from pta.methods import Adapter
 from pta.methods.state_file import read_monitor
-from pta.monitor import Alarm, Guard, Monitor, Reference, takes_order
+from pta.monitor import Alarm, Monitor, ScoreReference, StreamGuard, takes_order
 from pta.monitor.monitor import WINDOW
 from pta.monitor.silence import Silence
 from pta.run.webhook import Webhook, read_key
@@ -69,13 +69,13 @@ class MonitorOptions:
         adapter: Adapter,
         reactions: Mapping[str, str],
         state: Path | None = None,
-    ) -> Guard:
+    ) -> StreamGuard:
         """The guard of a stream, whose monitor goes on from that in the state file, if there is one."""
-        reference = None if self.reference is None else Reference.load(self.reference, classifier)
+        reference = None if self.reference is None else ScoreReference.load(self.reference, classifier)
         monitor = Monitor(classifier, reference=reference, window=self.window, takes_order=takes_order(adapter))
         if state is not None and (kept := read_monitor(state)) is not None:
             monitor.unpack(*kept, state)
-        return Guard(monitor, reactions)
+        return StreamGuard(monitor, reactions)
 
     def require_place(self, *, append: bool = False, replace: bool = False) -> None:
         """Refuse a file of numbers that is there already, before any work."""

@@ -17,7 +17,7 @@ from pta.core.limits import USUAL_LIMITS, Limits
 from pta.data.features import load_features
 from pta.door.files import existing_file
 from pta.errors import InvalidParameter, MissingPackage, how_to_install
-from pta.monitor import Reference, parse_reactions
+from pta.monitor import ScoreReference, parse_reactions
 from pta.monitor.monitor import WINDOW
 from pta.monitor.reactions import REACTIONS
 from pta.serve.http.security import HttpSettings, LogFormat, new_token, own_token, read_token
@@ -208,7 +208,7 @@ def serve(
         pass  # a port in use is refused before a model is loaded
     served = model.load(adaptation)
     if streams.reference is not None:
-        settings = replace(settings, reference=Reference.load(streams.reference, served.classifier))
+        settings = replace(settings, reference=ScoreReference.load(streams.reference, served.classifier))
     with Service.open(served, folder, settings) as service:
         if token is None:
             token = new_token() if folder is None else own_token(folder / "token")

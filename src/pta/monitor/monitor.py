@@ -22,8 +22,8 @@ from pta.monitor import alarms, sources
 from pta.monitor.alarms import Alarm
 from pta.monitor.detector import ALARM_AT, UNLUCKY, advance, share_bound
 from pta.monitor.memory import MARKS, MOST_SOURCES, NO_COSINE, OWN_REFERENCE, Memory
-from pta.monitor.reference import SHARES, Reference
-from pta.monitor.scores import BLOCK, Scores, exactly_scored, rounding, scored
+from pta.monitor.reference import SHARES, ScoreReference
+from pta.monitor.scores import BLOCK, ZeroShotScores, exactly_scored, rounding, scored
 
 WINDOW = 256
 _LARGEST_WINDOW = 2**16
@@ -50,7 +50,7 @@ class Monitor:
         self,
         classifier: ZeroShotClassifier,
         *,
-        reference: Reference | None = None,
+        reference: ScoreReference | None = None,
         window: int = WINDOW,
         takes_order: bool = False,
     ) -> None:
@@ -61,7 +61,7 @@ class Monitor:
         self._rounding = rounding(self._classifier, coarsest)
         self._given, self.window, self._takes_order = reference, window, takes_order
         self.memory = Memory.empty(classifier.classes, classifier.dim, window // BLOCK)
-        self._own: Reference | None = None
+        self._own: ScoreReference | None = None
         self._bounds = np.zeros(0)
         self._waiting: deque[_Waiting] = deque()
         self.series: list[dict[str, Any]] = []
@@ -108,11 +108,11 @@ class Monitor:
         return self.order > ORDERED
 
     @property
-    def reference(self) -> Reference | None:
+    def reference(self) -> ScoreReference | None:
         """What samples are compared with, once there is one."""
         if self._given is None and self._own is None and self.memory.counts[_REFERENCE] == OWN_REFERENCE:
             kept = self.memory.reference
-            self._own = Reference(kept[:, :2].copy(), (float(kept[:, 2].mean()), float(kept[:, 3].mean())))
+            self._own = ScoreReference(kept[:, :2].copy(), (float(kept[:, 2].mean()), float(kept[:, 3].mean())))
         return self._given or self._own
 
     def add(
@@ -200,7 +200,7 @@ class Monitor:
         self.series.append(now | {"alarms": list(memory.standing)})
         return found
 
-    def _make_exact(self, block: Scores, reference: Reference | None, *, all_of_them: bool) -> None:
+    def _make_exact(self, block: ZeroShotScores, reference: ScoreReference | None, *, all_of_them: bool) -> None:
         """Compute ranked scores in float64 that the rounding of the logits could put on either side of a threshold."""
         rows = np.arange(BLOCK)
         if not all_of_them:
@@ -214,12 +214,12 @@ class Monitor:
 
     def _keep(
         self,
-        block: Scores,
+        block: ZeroShotScores,
         labels: NDArray[np.int64],
         changed: NDArray[np.bool_],
         learned: NDArray[np.bool_],
         columns: NDArray[np.int64],
-        reference: Reference | None,
+        reference: ScoreReference | None,
     ) -> None:
         memory = self.memory
         row = (self._counted // BLOCK - 1) % len(memory.ring_sums)
@@ -238,7 +238,9 @@ class Monitor:
         prior = LocalPrior(fast, slow, mean, *sums_of_prior)
         prior.count_samples(torch.from_numpy(block.probabilities))
 
-    def _test(self, block: Scores, changed: NDArray[np.bool_], reference: Reference | None) -> tuple[bool, bool]:
+    def _test(
+        self, block: ZeroShotScores, changed: NDArray[np.bool_], reference: ScoreReference | None
+    ) -> tuple[bool, bool]:
         """Whether the evidence of foreign input, and that of changed answers, reaches its level in a block."""
         if reference is None:
             return False, False
@@ -251,7 +253,7 @@ class Monitor:
         memory.evidence[SHARES:] *= not more
         return foreign, more
 
-    def _tested_bounds(self, reference: Reference) -> NDArray[np.float64]:
+    def _tested_bounds(self, reference: ScoreReference) -> NDArray[np.float64]:
         """p̄ of each threshold and, after the first samples, of the share of changed answers."""
         is_full = self.memory.counts[_REFERENCE] == OWN_REFERENCE
         if len(self._bounds) != SHARES + is_full:
@@ -260,7 +262,7 @@ class Monitor:
             self._bounds = np.array([*reference.bounds, changed][: SHARES + is_full])
         return self._bounds
 
-    def _collect(self, block: Scores, changed: NDArray[np.bool_]) -> None:
+    def _collect(self, block: ZeroShotScores, changed: NDArray[np.bool_]) -> None:
         """Take the samples of a block into the own reference until it is full."""
         memory = self.memory
         have = int(memory.counts[_REFERENCE])
@@ -360,7 +362,7 @@ class Monitor:
         """The 32 largest sources, each with its share of the learned weight of each class."""
         return sources.described(self.memory, self._classifier.class_names)
 
-    def scored(self, zero_shot: Tensor) -> Scores:
+    def scored(self, zero_shot: Tensor) -> ZeroShotScores:
         """What zero-shot says of samples, by its logits."""
         return scored(self._classifier, zero_shot.cpu().float().numpy())
 

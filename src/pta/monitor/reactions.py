@@ -42,7 +42,7 @@ def parse_reactions(given: Iterable[str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Guard:
+class StreamGuard:
     """The reactions of one stream that are chosen, by alarm."""
 
     monitor: Monitor

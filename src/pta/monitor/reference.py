@@ -1,4 +1,4 @@
-"""Reference: the scores of samples that a person trusts, which later samples are compared with."""
+"""ScoreReference: the scores of samples that a person trusts, which later samples are compared with."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +25,7 @@ _AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
-class Reference:
+class ScoreReference:
     """n×2 scores as `scores.py` ranks them, and the means of confidence and cosine."""
 
     scores: NDArray[np.float64]
@@ -36,7 +36,7 @@ class Reference:
             raise InvalidParameter(f"a reference needs {LEAST} to {MOST:,} samples, got {len(self.scores):,}")
 
     @classmethod
-    def of(cls, classifier: ZeroShotClassifier, features: Tensor) -> "Reference":
+    def of(cls, classifier: ZeroShotClassifier, features: Tensor) -> "ScoreReference":
         """The reference of N×d unit features."""
         if len(features) < LEAST:
             return cls(np.zeros((len(features), 2)), (0.0, 0.0))  # which is refused
@@ -81,7 +81,7 @@ class Reference:
         save_tensors(path, {"scores": torch.from_numpy(self.scores), "anchors": classifier.anchors}, about)
 
     @classmethod
-    def load(cls, path: Path, classifier: ZeroShotClassifier) -> "Reference":
+    def load(cls, path: Path, classifier: ZeroShotClassifier) -> "ScoreReference":
         """Read one that was made with this classifier, but for the last bits that differ between machines."""
         tensors, about = load_tensors(path, kind=_KIND)
         scores, means = tensors.get("scores", torch.empty(0)), about.get("means")

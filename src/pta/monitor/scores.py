@@ -13,7 +13,7 @@ BLOCK = 64
 """Samples between two looks at the alarms."""
 
 
-class Scores(NamedTuple):
+class ZeroShotScores(NamedTuple):
     """Of B samples."""
 
     probabilities: NDArray[np.floating]  # B×C
@@ -27,7 +27,7 @@ class Scores(NamedTuple):
         return np.stack([self.confidence, self.ranked[:, 1]], axis=1)
 
 
-def scored(classifier: ZeroShotClassifier, logits: NDArray[np.floating]) -> Scores:
+def scored(classifier: ZeroShotClassifier, logits: NDArray[np.floating]) -> ZeroShotScores:
     """The scores of zero-shot logits, B×C."""
     labels, rows = logits.argmax(axis=1), np.arange(len(logits))
     top = logits[rows, labels]
@@ -38,10 +38,10 @@ def scored(classifier: ZeroShotClassifier, logits: NDArray[np.floating]) -> Scor
     odds /= (1 + others).astype(odds.dtype)[:, None]
     cosine = (top.astype(np.float64) - classifier.bias) / classifier.scale
     log_odds = -np.log(others.clip(1e-30))
-    return Scores(odds, labels, np.stack([log_odds, cosine], axis=1), 1 / (1 + others))
+    return ZeroShotScores(odds, labels, np.stack([log_odds, cosine], axis=1), 1 / (1 + others))
 
 
-def exactly_scored(classifier: ZeroShotClassifier, features: Tensor) -> Scores:
+def exactly_scored(classifier: ZeroShotClassifier, features: Tensor) -> ZeroShotScores:
     """The scores of B×d unit features in float64; ranked ones are rounded, so that they are the same in every batch."""
     found = scored(classifier, exact_logits(classifier, features).cpu().numpy())
     return found._replace(ranked=found.ranked.round(6))

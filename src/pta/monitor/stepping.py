@@ -11,10 +11,10 @@ from pta.core.labels import NONE, Labels
 from pta.core.samples import Samples
 from pta.methods import Adapter
 from pta.monitor.alarms import Alarm
-from pta.monitor.reactions import Guard
+from pta.monitor.reactions import StreamGuard
 
 
-class Piece(NamedTuple):
+class WatchedPiece(NamedTuple):
     """Some samples of a batch, in order."""
 
     rows: slice
@@ -28,8 +28,14 @@ class Piece(NamedTuple):
 
 
 def watched_steps(
-    adapter: Adapter, guard: Guard, samples: Samples, labels: Labels, sources: Sequence[str], *, learn: bool = True
-) -> Iterator[Piece]:
+    adapter: Adapter,
+    guard: StreamGuard,
+    samples: Samples,
+    labels: Labels,
+    sources: Sequence[str],
+    *,
+    learn: bool = True,
+) -> Iterator[WatchedPiece]:
     """Learn and answer checked samples, count them in the monitor, and obey the guard.
 
     Labels are numbers, UNKNOWN, or NONE for a sample that is not learned; sources are those of all samples, or none. A
@@ -49,5 +55,5 @@ def watched_steps(
         chances, answers = adapter.probabilities_unchecked(logits), logits.argmax(dim=1)
         seen = piece.features, zero_shot, chances, answers, learns, sources[rows], adapter
         alarms = monitor.add(*seen, late=zero_shot.is_cuda and not guard.can_hold)
-        yield Piece(rows, logits, chances, zero_shot, learns, "zero-shot" in acting, alarms, monitor.series)
+        yield WatchedPiece(rows, logits, chances, zero_shot, learns, "zero-shot" in acting, alarms, monitor.series)
         start = rows.stop

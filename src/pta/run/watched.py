@@ -12,8 +12,8 @@ from pta.core.labels import NONE, UNKNOWN, Labels
 from pta.core.samples import Samples
 from pta.data.label_file import label_texts
 from pta.methods.state_file import Monitored
-from pta.monitor import Alarm, Guard
-from pta.monitor.stepping import Piece, watched_steps
+from pta.monitor import Alarm, StreamGuard
+from pta.monitor.stepping import WatchedPiece, watched_steps
 from pta.run.classifier import AnswerBatch, Classifier, answer_numbers
 
 
@@ -43,7 +43,7 @@ class WatchedStream:
     def __init__(
         self,
         classifier: Classifier,
-        guard: Guard,
+        guard: StreamGuard,
         on_alarm: Callable[[Alarm], object],
         on_block: Callable[[dict[str, Any]], object] = lambda numbers: None,
     ) -> None:
@@ -96,7 +96,7 @@ class WatchedStream:
         for alarm in alarms:
             self._on_alarm(alarm)
 
-    def _numbers(self, piece: Piece, top: int) -> Tensor:
+    def _numbers(self, piece: WatchedPiece, top: int) -> Tensor:
         classifier, chances = self._classifier, piece.probabilities
         if classifier.raw_probability:
             chances = classifier.adapter.probabilities_unchecked(piece.logits, raw=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pta.errors import PtaError
 from pta.methods import Adapter
 from pta.methods.state_file import read_monitor
-from pta.monitor import Alarm, Guard, Monitor, takes_order
+from pta.monitor import Alarm, Monitor, StreamGuard, takes_order
 from pta.monitor.alarms import CHANGED, FOREIGN, ONE_SOURCE, SILENT
 from pta.monitor.memory import NO_COSINE, OWN_REFERENCE
 from pta.monitor.silence import Silence
@@ -107,7 +107,7 @@ class Health:
 
     def below_cap(self, zero_shot: NDArray[np.float32], sources: Sequence[str]) -> NDArray[np.bool_]:
         """Which of the next samples may be learned while `one-source` stands and is reacted to by `cap`."""
-        return Guard(self.monitor, {ONE_SOURCE: "cap"}).learns(torch.from_numpy(zero_shot), sources)
+        return StreamGuard(self.monitor, {ONE_SOURCE: "cap"}).learns(torch.from_numpy(zero_shot), sources)
 
     def summary(self, alarms: Mapping[str, OperationRow], names: Sequence[str]) -> dict[str, Any]:
         """The numbers of now, alarms that stand, and the last blocks and answers."""

@@ -10,7 +10,7 @@ from pta.engines.pta.rule import Rule
 from pta.errors import InvalidParameter
 from pta.methods import Adapter, adapter_class, create_adapter
 from pta.models import Encoder
-from pta.monitor import Reference
+from pta.monitor import ScoreReference
 from pta.monitor.monitor import WINDOW
 
 LARGEST_GROUP = 256
@@ -83,7 +83,7 @@ class ServiceSettings:
     journal_max: int | None = None  # bytes
     reactions: Mapping[str, str] = field(default_factory=dict)  # to alarms that stand, by kind
     silent_after: float | None = None  # seconds without a sample
-    reference: Reference | None = None  # of monitors; None: the first learned samples of each stream
+    reference: ScoreReference | None = None  # of monitors; None: the first learned samples of each stream
     window: int = WINDOW  # of monitors
     repair: bool = False  # cut a damaged journal at its last whole group
     snapshot_samples: int = 10_000
