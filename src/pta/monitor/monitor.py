@@ -140,7 +140,7 @@ class Monitor:
         """
         is_mark = adapter is not None and (self.position + len(features)) % MARKS == 0
         cosines = np.array(cosines_with_text(adapter), np.float64) if adapter is not None and is_mark else None
-        columns, copied = _copied((features, zero_shot, answers.float(), labels))
+        columns, copied = _copied((features, zero_shot, answers, labels))
         self._waiting.append(_Waiting(columns, copied, learned, named, cosines))
         return self._count_waiting(but=int(late))
 
@@ -302,9 +302,10 @@ class Monitor:
         (source, label), share = max(floods.items(), key=lambda one: one[1], default=(("", 0), 0.0))
         numbers = {"source": source, "name": names[label], "share": share}
         yield from self._set(alarms.ONE_SOURCE, bool(floods), bool(floods), numbers)
-        is_settled = memory.weights.sum(axis=1) >= alarms.MOVED_WEIGHT
-        moved = int((memory.movement * is_settled).argmax())
-        has_moved = bool(is_settled[moved] and memory.movement[moved] > alarms.LARGEST_MOVEMENT)
+        is_moved = memory.movement > alarms.LARGEST_MOVEMENT
+        if is_moved.any():
+            is_moved &= memory.weights.sum(axis=1) >= alarms.MOVED_WEIGHT
+        moved, has_moved = int((memory.movement * is_moved).argmax()), bool(is_moved.any())
         numbers = {"name": names[moved], "movement": memory.movement[moved], "threshold": alarms.LARGEST_MOVEMENT}
         yield from self._set(alarms.MOVED, has_moved, has_moved, numbers)
 
