@@ -500,7 +500,7 @@ def test_a_resumed_monitor_goes_on_and_writes_no_line_twice(run, place, tmp_path
     files = ("--state", tmp_path / "s.safetensors", "--out", tmp_path / "rows.jsonl", "--monitor", tmp_path / "m.jsonl")
     write_photos(tmp_path / "photos", 140)
     first = run(tmp_path / "photos", *files, "--resume")[1]
-    assert "foreign-input cannot be tested: samples come sorted by class" in first
+    assert "foreign-input cannot be tested: the order is sorted" in first
     lines = (tmp_path / "m.jsonl").read_text()
     assert [line["position"] for line in rows_of(lines) if "alarm" not in line] == [64, 128]
     # as if a run had been killed after it wrote the lines, and before it saved its state

@@ -158,7 +158,7 @@ class Outlet:
         known = numbers["reference"]
         reference = f" (reference {known['zero_shot_confidence']:.2f})" if known else ""
         since = numbers["since_start"]
-        why = "samples come sorted by class" if monitor.is_ordered else "there is no reference yet"
+        why = "the order is sorted" if monitor.is_ordered else "there is no reference yet"
         untested = "" if numbers["foreign_input_is_testable"] else f"; foreign-input cannot be tested: {why}"
         kept = f"; {held:,} samples answered and not learned" if held else ""
         return (
