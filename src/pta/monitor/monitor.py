@@ -142,13 +142,10 @@ class Monitor:
         cosines = np.array(cosines_with_text(adapter), np.float64) if adapter is not None and is_mark else None
         columns, copied = _copied((features, zero_shot, answers, labels))
         self._waiting.append(_Waiting(columns, copied, learned, named, cosines))
-        return self._count_waiting(but=int(late))
+        return self.flush(but=int(late))
 
-    def flush(self) -> list[Alarm]:
-        """Count the samples that were added late."""
-        return self._count_waiting(but=0)
-
-    def _count_waiting(self, *, but: int) -> list[Alarm]:
+    def flush(self, *, but: int = 0) -> list[Alarm]:
+        """Count the samples that were added late, but for those of the last so many calls."""
         self.series, found = [], list[Alarm]()
         while len(self._waiting) > but:
             found += self._count(self._waiting.popleft())
