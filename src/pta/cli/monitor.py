@@ -8,10 +8,10 @@ import numpy as np
 import torch
 import typer
 
-from pta.cli import expanded, options
+from pta.cli import COMMANDS, expanded, options
 from pta.cli.messages import say
 from pta.cli.monitor_options import MonitorOptions, On, Outlet
-from pta.cli.output import print_lines, progress, require_place, write_json
+from pta.cli.output import command_group, progress, require_place, write_json
 from pta.core.labels import UNKNOWN
 from pta.data.features import FeatureFile, load_features
 from pta.door.claims import sole_writer
@@ -24,18 +24,8 @@ from pta.run.watched import sources_of
 
 _BATCH = 256
 
-monitor = typer.Typer(
-    name="monitor",
-    help="Watch a stream of features for alarms, and make the reference that samples are compared with.",
-    add_completion=False,
-)
+monitor = command_group("monitor", COMMANDS["monitor"])
 Features = Annotated[Path, typer.Argument(metavar="FEATURES", help="A feature file, as pta extract writes it.")]
-
-
-@monitor.callback(invoke_without_command=True)
-def _help(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        print_lines(context.get_help())
 
 
 @monitor.command()

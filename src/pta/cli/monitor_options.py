@@ -26,6 +26,10 @@ On = Annotated[
     list[str] | None,
     typer.Option(metavar="ALARM=REACTION", help="React to an alarm: note, hold, zero-shot or cap; may be repeated."),
 ]
+ReferenceFile = Annotated[
+    Path | None,
+    typer.Option(help="Compare with this file of pta monitor reference.", show_default="the first 500 samples"),
+]
 _LINES_BEFORE_A_SAVE = 2**16  # that a run can write between two saves of its state, and more
 _CLOSING = 10.0  # seconds that the last alarms have to reach their address
 
@@ -38,10 +42,7 @@ class MonitorOptions:
         Path | None,
         typer.Option(metavar="FILE.jsonl", help="Write the numbers of the stream and its alarms, a line each."),
     ] = None
-    reference: Annotated[
-        Path | None,
-        typer.Option(help="Compare with this file of pta monitor reference.", show_default="the first 500 samples"),
-    ] = None
+    reference: ReferenceFile = None
     window: Annotated[int, typer.Option(help="Samples that numbers are taken over, a multiple of 64.")] = WINDOW
     alarm_url: Annotated[str | None, typer.Option(help="Send alarms to this address, as JSON.")] = None
     alarm_key: Annotated[Path | None, typer.Option(help="File with the key that signs what is sent.")] = None

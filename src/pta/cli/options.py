@@ -56,6 +56,16 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A parameter of a method, e.g. pta.h=50; may be repeated."),
 ]
+RejectBelow = Annotated[
+    float | None,
+    typer.Option(
+        metavar="P", min=0, max=1, help="Mark answers with a lower probability as rejected (none of the classes)."
+    ),
+]
+RejectHolds = Annotated[
+    float | None,
+    typer.Option(metavar="P", min=0, max=1, help="Do not learn samples with a lower zero-shot probability."),
+]
 Replace = Annotated[bool, typer.Option("--replace", help="Overwrite existing result files.")]
 OnError = Annotated[
     encoding.OnError, typer.Option(help="For a sample that cannot be read: stop, or skip it and report it.")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TimeRemainingColumn
@@ -146,6 +147,18 @@ def write_json(path: Path | None, content: Any) -> bool:
 def command_line() -> str:
     """The command as it was given, for a page that says how to repeat it."""
     return f"pta {shlex.join(sys.argv[1:])}"
+
+
+def command_group(name: str, help: str) -> typer.Typer:
+    """A command of several commands, which shows its help if none of them is named."""
+    group = typer.Typer(name=name, help=help, add_completion=False)
+
+    @group.callback(invoke_without_command=True)
+    def show_help(context: typer.Context) -> None:
+        if context.invoked_subcommand is None:
+            print_lines(context.get_help())
+
+    return group
 
 
 def print_lines(*lines: str) -> None:

@@ -23,6 +23,7 @@ from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
 from pta.methods import adapter_class
 from pta.methods.state_file import require_saved_for
 from pta.monitor import parse_reactions
+from pta.monitor.reactions import may_hold
 from pta.run.classifier import MORE, AnswerBatch, require_holdable, require_probabilities
 from pta.run.reading import Reading, Views
 from pta.run.row_file import CsvRows, JsonLines, RowFile, RowMark, columns, path_as_written
@@ -99,16 +100,8 @@ class RowOptions:
         bool,
         typer.Option("--raw-probability", help="Write the softmax of the raw logits; wpta: with --calibration fixed."),
     ] = False
-    reject_below: Annotated[
-        float | None,
-        typer.Option(
-            metavar="P", min=0, max=1, help="Mark rows with a lower probability as rejected (none of the classes)."
-        ),
-    ] = None
-    reject_holds: Annotated[
-        float | None,
-        typer.Option(metavar="P", min=0, max=1, help="Do not learn samples with a lower zero-shot probability."),
-    ] = None
+    reject_below: options.RejectBelow = None
+    reject_holds: options.RejectHolds = None
     shadow: Annotated[
         bool, typer.Option("--shadow", help="Answer as zero-shot; adapted_label is what adaptation would say.")
     ] = False
@@ -149,14 +142,9 @@ class RowOptions:
     @property
     def more(self) -> list[str]:
         """The columns beside the usual ones."""
-        holds = self.reject_holds is not None or self.holds
+        holds = self.reject_holds is not None or may_hold(self.reactions)
         given = self.learn_labels is not None, self.reject_below is not None, holds
         return list(compress(MORE, (self.shadow or "zero-shot" in self.reactions.values(), *given)))
-
-    @property
-    def holds(self) -> bool:
-        """Whether a reaction may keep samples from being learned."""
-        return not {"hold", "cap"}.isdisjoint(self.reactions.values())
 
     def require_place(self, top: int, append: bool) -> None:
         """Refuse an output that rows cannot be written to, before any work."""
@@ -260,7 +248,7 @@ class PredictOptions:
             adapter_class(self.method.name).require_takes_labels()
         if self.watching.monitor is not None and self.watching.monitor == self.rows.file:
             raise InvalidParameter("--monitor and --out are the same file; choose another --monitor")
-        if self.state.freeze and (self.rows.reject_holds is not None or self.rows.holds):
+        if self.state.freeze and (self.rows.reject_holds is not None or may_hold(self.rows.reactions)):
             raise InvalidParameter("--freeze learns nothing, so there is nothing to hold or cap; leave one of them out")
         if self.rows.reject_holds is not None:
             require_holdable(adapter_class(self.method.name))

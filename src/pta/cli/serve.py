@@ -10,6 +10,7 @@ import typer
 
 from pta.cli import options
 from pta.cli.messages import say, warn, write_stdout
+from pta.cli.monitor_options import On, ReferenceFile
 from pta.cli.options import NamedModel
 from pta.cli.output import require_folder_place
 from pta.cli.quantities import parse_duration, parse_size
@@ -19,7 +20,6 @@ from pta.door.files import existing_file
 from pta.errors import InvalidParameter, MissingPackage, how_to_install
 from pta.monitor import ScoreReference, parse_reactions
 from pta.monitor.monitor import WINDOW
-from pta.monitor.reactions import REACTIONS
 from pta.serve.http.security import HttpSettings, LogFormat, new_token, own_token, read_token
 from pta.serve.journal.journal import written_identity
 from pta.serve.open_files import affordable_connections
@@ -136,30 +136,16 @@ class StreamOptions:
         int | None,
         typer.Option(parser=parse_size, metavar="SIZE", help="When the journal is larger, its oldest part is dropped."),
     ] = None
-    reject_below: Annotated[
-        float | None,
-        typer.Option(
-            metavar="P", min=0, max=1, help="Mark answers with a lower probability as rejected (none of the classes)."
-        ),
-    ] = None
-    reject_holds: Annotated[
-        float | None,
-        typer.Option(metavar="P", min=0, max=1, help="Do not learn samples with a lower zero-shot probability."),
-    ] = None
-    on: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ALARM=REACTION", help=f"While ALARM stands: {', '.join(REACTIONS)}; may be repeated."),
-    ] = None
+    reject_below: options.RejectBelow = None
+    reject_holds: options.RejectHolds = None
+    on: On = None
     silent_after: Annotated[
         float | None,
         typer.Option(
             parser=parse_duration, metavar="TIME", help="Raise the alarm silent after so long without a sample."
         ),
     ] = None
-    reference: Annotated[
-        Path | None,
-        typer.Option(help="Compare with this file of pta monitor reference.", show_default="the first 500 samples"),
-    ] = None
+    reference: ReferenceFile = None
     window: Annotated[int, typer.Option(help="Samples that health is measured over, a multiple of 64.")] = WINDOW
     repair: Annotated[
         bool, typer.Option("--repair", help="Go on from the rows that are whole; the rest is set aside.")

@@ -10,11 +10,11 @@ import numpy as np
 import typer
 from rich.table import Column, Table
 
-from pta.cli import options
+from pta.cli import COMMANDS, options
 from pta.cli.fitting_table import print_table, right
 from pta.cli.messages import say
 from pta.cli.options import ClassTexts, NamedModel
-from pta.cli.output import plain, print_lines, require_place, write_json
+from pta.cli.output import command_group, plain, print_lines, require_place, write_json
 from pta.data.features import load_features
 from pta.door.claims import sole_writer
 from pta.door.files import save_tensors, write_atomically
@@ -32,18 +32,8 @@ from pta.methods.frozen import warn_if_frozen_early
 from pta.methods.merging import load_part, merge
 from pta.methods.state_file import load_state, read_stream
 
-state = typer.Typer(
-    name="state",
-    help="Show the classes and prototypes of a saved state, merge states, add a class, export prototypes.",
-    add_completion=False,
-)
+state = command_group("state", COMMANDS["state"])
 File = Annotated[Path, typer.Argument(metavar="STATE", help="A file written by pta predict --state or Adapter.save.")]
-
-
-@state.callback(invoke_without_command=True)
-def _help(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        print_lines(context.get_help())
 
 
 @state.command()

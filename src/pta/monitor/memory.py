@@ -87,7 +87,8 @@ class Memory:
 
     def unpack(self, tensors: Mapping[str, Tensor], about: Any, path: object) -> None:
         """Take these arrays, if they have the shape of those here and numbers that samples could give."""
-        own, blocks = self.pack()[0], len(self.ring_sums)
+        own = {name: torch.from_numpy(value) for name, value in self._arrays().items()}
+        blocks = len(self.ring_sums)
         if (ring := tensors.get("ring_sums")) is not None and ring.ndim == 2 and 0 < len(ring) != blocks:
             raise StateMismatch(f"{path} was watched with --window {BLOCK * len(ring)}, not {BLOCK * blocks}; use that")
         fits = tensors.keys() == own.keys() and all(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
+from pta.engines.gpu.download import Download
 from pta.engines.local_prior import ORDERED, LocalPrior, agreement
 from pta.errors import InvalidParameter
 from pta.methods import Adapter
@@ -30,6 +31,12 @@ _LARGEST_WINDOW = 2**16
 _SAMPLES, _REFERENCE, _CHANGED = range(3)
 _AT_TEXT = 0.999  # the cosine from which on a prototype is still its text
 _NAMES = ("zero_shot_confidence", "top_cosine", "changed")
+
+
+def require_window(window: int) -> None:
+    """Refuse a window that is not made of blocks, or too large."""
+    if not BLOCK <= window <= _LARGEST_WINDOW or window % BLOCK:
+        raise InvalidParameter(f"the window must be a multiple of {BLOCK} from {BLOCK} to {_LARGEST_WINDOW:,}")
 
 
 def takes_order(adapter: Adapter) -> bool:
@@ -54,8 +61,7 @@ class Monitor:
         window: int = WINDOW,
         takes_order: bool = False,
     ) -> None:
-        if not BLOCK <= window <= _LARGEST_WINDOW or window % BLOCK:
-            raise InvalidParameter(f"the window must be a multiple of {BLOCK} from {BLOCK} to {_LARGEST_WINDOW:,}")
+        require_window(window)
         self._classifier = classifier.to(device=torch.device("cpu"), dtype=torch.float32)
         coarsest = max(torch.finfo(one).eps for one in (classifier.anchors.dtype, torch.float32))
         self._rounding = rounding(self._classifier, coarsest)
@@ -108,9 +114,14 @@ class Monitor:
         return self.order > ORDERED
 
     @property
+    def has_own_reference(self) -> bool:
+        """Whether the first samples are known, whose scores are the reference where none is given."""
+        return bool(self.memory.counts[_REFERENCE] == OWN_REFERENCE)
+
+    @property
     def reference(self) -> ScoreReference | None:
         """What samples are compared with, once there is one."""
-        if self._given is None and self._own is None and self.memory.counts[_REFERENCE] == OWN_REFERENCE:
+        if self._given is None and self._own is None and self.has_own_reference:
             kept = self.memory.reference
             self._own = ScoreReference(kept[:, :2].copy(), (float(kept[:, 2].mean()), float(kept[:, 3].mean())))
         return self._given or self._own
@@ -140,8 +151,8 @@ class Monitor:
         """
         is_mark = adapter is not None and (self.position + len(features)) % MARKS == 0
         cosines = np.array(cosines_with_text(adapter), np.float64) if adapter is not None and is_mark else None
-        columns, copied = _copied((features, zero_shot, answers, labels))
-        self._waiting.append(_Waiting(columns, copied, learned, named, cosines))
+        columns = [Download(column) for column in (features, zero_shot, answers, labels)]
+        self._waiting.append(_Waiting(columns, learned, named, cosines))
         return self.flush(but=int(late))
 
     def flush(self, *, but: int = 0) -> list[Alarm]:
@@ -152,10 +163,8 @@ class Monitor:
         return found
 
     def _count(self, given: "_Waiting") -> list[Alarm]:
-        if given.copied is not None:
-            given.copied.synchronize()
         memory, found, done, count = self.memory, list[Alarm](), 0, len(given.learned)
-        *columns, labels = (column.numpy() for column in given.columns)
+        *columns, labels = (column.wait().numpy() for column in given.columns)
         places = memory.pending_features, memory.pending_zero_shot, memory.pending_answers
         while done < count:
             start = self._counted % BLOCK
@@ -180,14 +189,15 @@ class Monitor:
         labels, was_learned, columns = memory.pending.T
         learned, is_tested, reference = was_learned.astype(bool), not self.is_ordered, self.reference
         # a few classes are not what later samples are like, and neither are learned ones without those held as doubtful
-        is_collecting = is_tested and learned.any() and memory.counts[_REFERENCE] < OWN_REFERENCE
+        is_collecting = is_tested and learned.any() and not self.has_own_reference
         block = scored(self._classifier, memory.pending_zero_shot)
         self._make_exact(block, reference, all_of_them=is_collecting)
         changed = labels != block.labels
-        self._keep(block, labels, changed, learned, columns, reference)
+        below = np.zeros((BLOCK, SHARES), np.bool_) if reference is None else reference.below(block.ranked)
+        self._keep(block, labels, changed, learned, columns, below)
         reached = False, False
-        if is_tested:  # what is skipped is decided by the samples before
-            reached = self._test(block, changed, reference)
+        if is_tested and reference is not None:  # what is skipped is decided by the samples before
+            reached = self._test(below, changed, reference)
         if is_collecting:
             self._collect(block, changed)
         if cosines is not None:
@@ -216,7 +226,7 @@ class Monitor:
         changed: NDArray[np.bool_],
         learned: NDArray[np.bool_],
         columns: NDArray[np.int64],
-        reference: ScoreReference | None,
+        below: NDArray[np.bool_],
     ) -> None:
         memory = self.memory
         row = (self._counted // BLOCK - 1) % len(memory.ring_sums)
@@ -224,7 +234,7 @@ class Monitor:
         answers[0] = memory.pending_answers.sum(axis=0)
         answers[1] = block.probabilities.sum(axis=0)
         sums[:2], sums[2] = block.shown.sum(axis=0), changed.sum()
-        sums[3:] = 0 if reference is None else reference.below(block.ranked).sum(axis=0)
+        sums[3:] = below.sum(axis=0)
         memory.total_answers += answers
         memory.total_sums += sums[:3]
         rows = np.stack([columns, block.labels, block.confidence, learned], axis=1)
@@ -236,13 +246,11 @@ class Monitor:
         prior.count_samples(torch.from_numpy(block.probabilities))
 
     def _test(
-        self, block: ZeroShotScores, changed: NDArray[np.bool_], reference: ScoreReference | None
+        self, below: NDArray[np.bool_], changed: NDArray[np.bool_], reference: ScoreReference
     ) -> tuple[bool, bool]:
         """Whether the evidence of foreign input, and that of changed answers, reaches its level in a block."""
-        if reference is None:
-            return False, False
         memory, bounds = self.memory, self._tested_bounds(reference)
-        seen = np.hstack([reference.below(block.ranked), changed[:, None]])[:, : len(bounds)]
+        seen = np.hstack([below, changed[:, None]])[:, : len(bounds)]
         means = advance(memory.evidence[: len(bounds)], seen, bounds)
         foreign = bool(means[:, :SHARES].mean(axis=1).max() >= ALARM_AT)
         more = bool((means[:, SHARES:] >= ALARM_AT).any())
@@ -252,7 +260,7 @@ class Monitor:
 
     def _tested_bounds(self, reference: ScoreReference) -> NDArray[np.float64]:
         """p̄ of each threshold and, after the first samples, of the share of changed answers."""
-        is_full = self.memory.counts[_REFERENCE] == OWN_REFERENCE
+        is_full = self.has_own_reference
         if len(self._bounds) != SHARES + is_full:
             k = int(self.memory.counts[_CHANGED]) + 1
             changed = min(share_bound(k, OWN_REFERENCE, 1 - UNLUCKY) + alarms.CHANGED_SLACK, 0.99)
@@ -375,23 +383,10 @@ class Monitor:
 class _Waiting(NamedTuple):
     """Samples on the host, or on their way there."""
 
-    columns: list[Tensor]  # features, zero-shot logits, probabilities of the answers, labels
-    copied: torch.cuda.Event | None
+    columns: list[Download]  # features, zero-shot logits, probabilities of the answers, labels
     learned: NDArray[np.bool_]
     named: Sequence[str]
     cosines: NDArray[np.float64] | None  # of prototypes and texts, where it is time to look at them
-
-
-def _copied(columns: Sequence[Tensor]) -> tuple[list[Tensor], torch.cuda.Event | None]:
-    """Columns on the host, and when those from a GPU have arrived."""
-    if not columns[1].is_cuda:
-        return [column.cpu() for column in columns], None
-    found = [torch.empty(column.shape, dtype=column.dtype, pin_memory=True) for column in columns]
-    for place, column in zip(found, columns, strict=True):
-        place.copy_(column, non_blocking=True)
-    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    copied.record()
-    return found, copied
 
 
 def _entropy_ratio(sums: NDArray[np.float64]) -> float:

@@ -41,6 +41,11 @@ def parse_reactions(given: Iterable[str]) -> dict[str, str]:
     return chosen
 
 
+def may_hold(reactions: Mapping[str, str]) -> bool:
+    """Whether a reaction may keep samples from being learned."""
+    return not {"hold", "cap"}.isdisjoint(reactions.values())
+
+
 @dataclass(frozen=True)
 class StreamGuard:
     """The reactions of one stream that are chosen, by alarm."""

@@ -27,13 +27,14 @@ from pta.core.samples import Samples
 from pta.data.label_file import label_texts
 from pta.data.prompts import build_classifier, default_cache, load_templates
 from pta.door.files import as_path
+from pta.engines.gpu.download import Download
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.errors import InvalidParameter, nearest, shown
 from pta.methods import DEFAULT_METHOD, Adapter, create_adapter, load_adapter
 from pta.methods.state_file import Monitored
 from pta.models import Encoder, load_encoder
 from pta.run.encoding import encode_prepared, samples_of
-from pta.run.gpu.encoder_program import Download, EncoderProgram
+from pta.run.gpu.encoder_program import EncoderProgram
 from pta.run.reading import Decode, Decoding, Reading, Views, open_decoding
 
 Named = Sequence[str | None] | str | None

@@ -16,11 +16,12 @@ from pta.core.samples import SMALLEST_NORM, Samples
 from pta.data.sample_set import SampleReference
 from pta.door.images.bare import BaselineJpeg
 from pta.door.images.batch_decoder import Prepared as Picture
+from pta.engines.gpu.download import Download
 from pta.errors import InvalidSamples, PtaError, UnreadableSample, naming
 from pta.models import Encoder, ImageEncoder
 from pta.models.encoder import Prepare, Raw
 from pta.run.feed.batches import Prepared, default_workers, in_stages, prepare_in_batches
-from pta.run.gpu.encoder_program import Download, EncoderProgram
+from pta.run.gpu.encoder_program import EncoderProgram
 from pta.run.reading import PILLOW, Decoding, Reading, open_decoding
 
 OnError = Literal["stop", "skip"]

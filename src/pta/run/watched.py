@@ -1,6 +1,7 @@
 """A stream of samples that is watched: the answers of a classifier, with the reactions to alarms."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -13,6 +14,7 @@ from pta.core.samples import Samples
 from pta.data.label_file import label_texts
 from pta.methods.state_file import Monitored
 from pta.monitor import Alarm, StreamGuard
+from pta.monitor.reactions import may_hold
 from pta.monitor.stepping import WatchedPiece, watched_steps
 from pta.run.classifier import AnswerBatch, Classifier, answer_numbers
 
@@ -23,9 +25,14 @@ def sources_of(keys: Iterable[str], class_names: Sequence[str]) -> list[str]:
     >>> sources_of(["gate/red/1.jpg", "gate/2.jpg", "Red car/3.jpg"], ["red", "red_car"])
     ['gate', 'gate', '.']
     """
-    names = {_plain(name) for name in class_names}
+    names = _plain_names(tuple(class_names))
     folders = (PurePosixPath(key).parent for key in keys)
     return [str(folder.parent if _plain(folder.name) in names else folder) for folder in folders]
+
+
+@lru_cache(maxsize=1)
+def _plain_names(class_names: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(map(_plain, class_names))
 
 
 def _plain(name: str) -> str:
@@ -50,9 +57,8 @@ class WatchedStream:
         self._classifier, self._guard = classifier, guard
         self.monitor = guard.monitor
         self._on_alarm, self._on_block = on_alarm, on_block
-        reactions = guard.reactions.values()
-        self._has_both = classifier.shadow or "zero-shot" in reactions
-        self._shows_held = classifier.reject_holds is not None or not {"hold", "cap"}.isdisjoint(reactions)
+        self._has_both = classifier.shadow or "zero-shot" in guard.reactions.values()
+        self._shows_held = classifier.reject_holds is not None or may_hold(guard.reactions)
         self.held = 0
         """Samples that a reaction kept from being learned."""
 

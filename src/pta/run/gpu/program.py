@@ -21,10 +21,11 @@ from pta.core.samples import Samples
 from pta.door.foreign import failure_of
 from pta.door.images import DevicePreprocessing
 from pta.door.images.preprocessing import require_bytes
+from pta.engines.gpu.download import Download
 from pta.errors import InvalidParameter, InvalidSamples, first_line, shown
 from pta.methods.adapter import Adapter
 from pta.models import ImageEncoder
-from pta.run.gpu.encoder_program import Download, Recording, Uploads
+from pta.run.gpu.encoder_program import Recording, Uploads
 from pta.run.gpu.recordable import is_recordable
 
 Pixels = Tensor | npt.NDArray[np.uint8]

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from pta.errors import PtaError
 from pta.methods import Adapter
 from pta.methods.state_file import read_monitor
-from pta.monitor import Alarm, Monitor, StreamGuard, takes_order
+from pta.monitor import Alarm, Monitor, StreamGuard
 from pta.monitor.alarms import CHANGED, FOREIGN, ONE_SOURCE, SILENT
-from pta.monitor.memory import NO_COSINE, OWN_REFERENCE
+from pta.monitor.memory import NO_COSINE
 from pta.monitor.silence import Silence
 from pta.serve.journal.rows import OperationRow
 from pta.serve.streams.answering import Answered, Scored
@@ -25,7 +25,6 @@ from pta.serve.streams.served_model import ServedModel, ServiceSettings
 
 _log = logging.getLogger("pta.serve")
 _MOST_BLOCKS, _MOST_ANSWERS = 256, 20  # that are shown
-_IN_OWN_REFERENCE = 1  # among the counts of a monitor
 
 AlarmRow = dict[str, Any]
 """The argument of a row `alarm`: kind, raised, position, numbers, sentence and reaction."""
@@ -37,7 +36,7 @@ class Health:
     def __init__(self, served: ServedModel, settings: ServiceSettings) -> None:
         given: dict[str, Any] = {"reference": settings.reference, "window": settings.window}
         classifier = served.classifier.to(dtype=torch.float32)
-        self.monitor = Monitor(classifier, takes_order=takes_order(served.fresh()), **given)
+        self.monitor = Monitor(classifier, takes_order=served.takes_order, **given)
         self._chosen, self._silence = settings.reactions, Silence(settings.silent_after or math.inf)
         self._standing: dict[str, AlarmRow] = {}  # rows that are written or on their way
         self._series: deque[dict[str, Any]] = deque(maxlen=_MOST_BLOCKS)
@@ -101,8 +100,8 @@ class Health:
     def _reaction(self, kind: str) -> str:
         """The one that is chosen; none if the end of the alarm cannot be tested."""
         monitor = self.monitor
-        has_own = monitor.memory.counts[_IN_OWN_REFERENCE] == OWN_REFERENCE
-        is_untested = {FOREIGN: monitor.is_ordered or monitor.reference is None, CHANGED: not has_own}
+        no_own = not monitor.has_own_reference
+        is_untested = {FOREIGN: monitor.is_ordered or monitor.reference is None, CHANGED: no_own}
         return "note" if is_untested.get(kind) else self._chosen.get(kind, "note")
 
     def below_cap(self, zero_shot: NDArray[np.float32], sources: Sequence[str]) -> NDArray[np.bool_]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from pta.core.classifier import ZeroShotClassifier
@@ -10,8 +11,8 @@ from pta.engines.pta.rule import Rule
 from pta.errors import InvalidParameter
 from pta.methods import Adapter, adapter_class, create_adapter
 from pta.models import Encoder
-from pta.monitor import ScoreReference
-from pta.monitor.monitor import WINDOW
+from pta.monitor import ScoreReference, takes_order
+from pta.monitor.monitor import WINDOW, require_window
 
 LARGEST_GROUP = 256
 """Samples that are committed together."""
@@ -43,6 +44,11 @@ class ServedModel:
     def fresh(self) -> Adapter:
         """The method with nothing learned, on the host, where a replay gives the same bits."""
         return create_adapter(self.method, self.classifier, model=self.encoder, **self.parameters).to("cpu")
+
+    @cached_property
+    def takes_order(self) -> bool:
+        """Whether the method can take a stream that is sorted by class."""
+        return takes_order(self.fresh())
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -92,6 +98,9 @@ class ServiceSettings:
     reject_holds: float | None = None  # samples of a lower zero-shot probability are not learned
     limits: Limits = USUAL_LIMITS  # of a picture
     max_request_pixels: int = 2**28  # of all pictures of a request: 256 of 1,024×1,024, or three of the largest
+
+    def __post_init__(self) -> None:
+        require_window(self.window)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from pta.serve.journal.rows import JournalLike, NoJournal
 from pta.serve.requests import Refused, Request, Result
 from pta.serve.streams.alarm_rows import Clock
 from pta.serve.streams.corrections import Corrections
-from pta.serve.streams.health import Health
 from pta.serve.streams.live_stream import brief_summary, full_summary, health_numbers
 from pta.serve.streams.operating import Operating
 from pta.serve.streams.past import imported_adapter
@@ -59,7 +58,6 @@ class Service:
     def open(cls, served: ServedModel, folder: Path | None, settings: ServiceSettings | None = None) -> "Service":
         """Recover the streams of a data folder; without a folder nothing is durable."""
         settings = settings or ServiceSettings()
-        Health(served, settings)  # refuses a wrong window
         if folder is None:
             return cls(served, None, settings)
         if written := written_identity(folder):
