@@ -13,6 +13,7 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.serve.journal.journal import Journal
 from pta.serve.requests import Learn, Request
 from pta.serve.streams.answering import samples_from
+from pta.serve.streams.live_stream import LiveStream
 from pta.serve.streams.served_model import ServedModel, ServiceSettings
 from pta.serve.streams.service import Service
 from pta.serve.streams.stage import one_thread
@@ -60,13 +61,18 @@ def ask(service: Service, given: int | np.ndarray, **others: Any) -> Any:
 def settle(service: Service) -> None:
     """Wait until all that follows from answered requests is applied: their groups, then the rows of their alarms."""
     for _ in range(2):
-        service._pipeline.write(lambda: None)
+        service._pipeline.between(lambda: None)
+
+
+def live_stream(service: Service, name: str = "default") -> LiveStream:
+    """A stream as the service has it, which stays loaded while few others are used."""
+    with service._streams.using(name) as stream:
+        return stream
 
 
 def state_of(service: Service, stream: str = "default") -> dict[str, torch.Tensor]:
     """A copy of what a stream has learned."""
-    live = service._streams.require(stream)
-    with live.lock:
+    with service._streams.using(stream) as live, live.lock:
         return live.state.adapter.snapshot().tensors
 
 

@@ -24,6 +24,7 @@ from serving import (
     ask,
     features,
     in_threads,
+    live_stream,
     open_service,
     replayed,
     request,
@@ -125,7 +126,7 @@ def test_nothing_that_changes_the_past_removes_an_alarm(tmp_path):
         state = state_of(service)
     with open_service(tmp_path) as service:
         assert health(service)["alarm_rows"] == rows
-        assert "foreign-input" in service._streams.require("default").health.monitor.standing
+        assert "foreign-input" in live_stream(service).health.monitor.standing
         assert same_bits(state, state_of(service))
 
 

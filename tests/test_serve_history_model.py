@@ -10,7 +10,7 @@ from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from processes import wait_for
-from serving import CLASSES, CLASSIFIER, ask, features, open_service, state_of
+from serving import CLASSES, CLASSIFIER, ask, features, live_stream, open_service, state_of
 
 from pta import create_adapter
 from pta.core.labels import UNKNOWN
@@ -49,7 +49,7 @@ LIFTABLE = ("reset", "rewind", "unlearn", "erase", "label")
 
 def settle(service):
     """Wait until the state has come to its labels."""
-    live = service._streams.require("default")
+    live = live_stream(service)
     wait_for(lambda: not live.waiting)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from processes import wait_for
-from serving import CLASSES, CLASSIFIER, ask, open_service, same_bits, state_of
+from serving import CLASSES, CLASSIFIER, ask, live_stream, open_service, same_bits, state_of
 
 from pta import create_adapter
 from pta.serve.journal.check import check_folder
@@ -35,7 +35,7 @@ def label(service, labels, **others):
 
 def settled(service):
     """The service, when its state has come to its labels."""
-    live = service._streams.require("default")
+    live = live_stream(service)
     wait_for(lambda: not live.waiting)
     return service
 
@@ -195,7 +195,7 @@ def test_the_stream_learns_and_is_saved_while_labels_wait_which_are_then_one_rep
         label(service, {3: 1})
         label(service, {8: None})
         learn(service, seed=50)
-        live = service._streams.require("default")
+        live = live_stream(service)
         service._saving.save(live).result()
         shown = service.summary("default")
         assert shown["corrections"]["waiting"] == 3
@@ -247,7 +247,7 @@ def test_labels_that_never_end_are_learned_in_between(tmp_path, monkeypatch):
     monkeypatch.setattr("pta.serve.streams.corrections._PAUSE", 0.02)
     with open_service(tmp_path) as service:
         learn(service)
-        live, labels = service._streams.require("default"), {}
+        live, labels = live_stream(service), {}
         while not any(row.kind == "corrected" for row in live.operations):
             labels[1 + len(labels) % 36] = 2
             label(service, {1 + (len(labels) - 1) % 36: 2})
@@ -280,7 +280,7 @@ def test_erasing_a_source_erases_its_labels_from_all_files_and_no_others(tmp_pat
     assert check_folder(tmp_path) == []
     with open_service(tmp_path) as service:
         assert same_bits(state_of(service), expected)
-        assert service._streams.require("default").since_snapshot == 0  # the newest snapshot agrees
+        assert live_stream(service).state.unsaved == 0  # the newest snapshot agrees
         service.operate("default", "delete")
     assert b'"yard": [[' not in contents(tmp_path)
     assert check_folder(tmp_path) == []
@@ -294,7 +294,7 @@ def test_a_killed_process_leaves_erasing_to_the_next_start(tmp_path):
         settled(service)
         argument = {"source": "door", "erase": True, "first": 1, "samples": 36}
         service._journal.operate(1, "unlearn", argument)  # and then it was killed
-        service._streams.require("default").gone = True  # so that no snapshot is written
+        live_stream(service).gone = True  # so that no snapshot is written
     assert b'"door": [[2], [3]]' in contents(tmp_path)
     with open_service(tmp_path) as service:
         assert b'"door": [[2], [3]]' not in contents(tmp_path)
@@ -369,7 +369,7 @@ def test_a_method_without_labels_and_a_service_without_a_journal_refuse_them(tmp
 def test_a_dry_run_counts_and_changes_nothing(tmp_path):
     with open_service(tmp_path, snapshot_samples=9) as service:
         learn(service)
-        live = service._streams.require("default")
+        live = live_stream(service)
         service._saving.thread.submit(lambda: None).result()
         saved = [one.sequence for one in live.past.snapshots.saved]
         counted = label(service, {30: 1, 31: None}, dry_run=True)

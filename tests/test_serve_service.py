@@ -7,7 +7,18 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from serving import CLASSIFIER, ask, features, in_threads, open_service, replayed, request, same_bits, state_of
+from serving import (
+    CLASSIFIER,
+    ask,
+    features,
+    in_threads,
+    live_stream,
+    open_service,
+    replayed,
+    request,
+    same_bits,
+    state_of,
+)
 
 from pta import create_adapter, list_adapters
 from pta.errors import InvalidParameter, MachineFailure
@@ -198,7 +209,7 @@ def test_an_operation_that_is_under_way_is_finished_before_the_end_and_no_other_
 def test_a_stream_that_cannot_learn_does_not_keep_others_from_it(tmp_path, monkeypatch):
     with open_service(tmp_path) as service:
         service.create("other")
-        broken = service._streams.require("default")
+        broken = live_stream(service)
         learn, jobs = StreamState.learn, []
 
         def fail(state, *arguments):
@@ -211,7 +222,7 @@ def test_a_stream_that_cannot_learn_does_not_keep_others_from_it(tmp_path, monke
             _, job = service._pending.admit(request(1, stream=stream))
             job.scored = score(rounded(job.request.features), CLASSIFIER, None)
             jobs.append(job)
-        service._pipeline._write_group(jobs)
+        service._pipeline._learn_group(jobs)
         with pytest.raises(MemoryError):
             jobs[0].future.result()
         assert jobs[1].future.result().learned

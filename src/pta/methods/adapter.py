@@ -329,6 +329,11 @@ class Adapter(Declaration, ABC):
         self.pieces.put(tensors)
         self.refreshes.state_replaced()
 
+    def put_rows(self, values: Mapping[str, Tensor], rows: Mapping[str, Tensor]) -> None:
+        """Replace rows of the state by trusted ones, or whole pieces where there are no row numbers."""
+        self.pieces.put_rows(values, rows)
+        self.refreshes.state_replaced()
+
     # -- internals --------------------------------------------------------------------------------------------------
 
     def _step_or_predict(self, samples: Samples, labels: Labels) -> Tensor:

@@ -126,6 +126,15 @@ class Pieces(dict[str, Piece]):
             piece.put(copies[name])
         self._tell_owners()
 
+    def put_rows(self, values: Mapping[str, Tensor], rows: Mapping[str, Tensor]) -> None:
+        """Write copies of values into rows of pieces, by their numbers, or over whole pieces where none are given."""
+        for name, value in values.items():
+            if name in rows:
+                self[name].tensor[rows[name]] = value
+            else:
+                self[name].put(value.clone())
+        self._tell_owners()
+
     def reset(self, classes: list[int] | None) -> None:
         """Go back to the start, or only the rows of some classes."""
         fresh = {name: piece.fresh() for name, piece in self.items() if classes is None or piece.per_class}

@@ -50,6 +50,12 @@ def pack_state(
     return pack_tensors({**snapshot.tensors, ANCHORS: classifier.anchors, **watched}, about)
 
 
+def pack_monitor(monitor: Monitored) -> bytes:
+    """The content of a file with a monitor alone, for `read_monitor`."""
+    about = {"kind": "state", "version": _VERSION, "monitor": monitor[1]}
+    return pack_tensors({MONITOR + name: tensor for name, tensor in monitor[0].items()}, about)
+
+
 def load_state(path: str | Path, classifier: ZeroShotClassifier | None, model: Model | None) -> Snapshot:
     """Read the file, if it was saved for this classifier and, where the method needs a tower, for this model.
 

@@ -80,6 +80,11 @@ class Memory:
     def _arrays(self) -> dict[str, Numbers]:
         return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
 
+    @property
+    def size(self) -> int:
+        """The bytes of all arrays."""
+        return sum(array.nbytes for array in self._arrays().values())
+
     def pack(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Copies of the arrays as tensors, and the rest as JSON."""
         arrays = {name: torch.from_numpy(value.copy()) for name, value in self._arrays().items()}

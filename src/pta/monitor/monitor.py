@@ -84,6 +84,11 @@ class Monitor:
         self._own, self._bounds = None, np.zeros(0)
 
     @property
+    def size(self) -> int:
+        """The bytes of what it keeps."""
+        return self.memory.size
+
+    @property
     def position(self) -> int:
         """How many samples were added."""
         return self._counted + sum(len(one.learned) for one in self._waiting)

@@ -1,5 +1,6 @@
 """Silence: the alarm of a stream to which no sample comes. It goes by the clock, so it is not the same for each run."""
 
+import math
 import time
 from collections.abc import Callable
 
@@ -18,13 +19,23 @@ class Silence:
     [False]
     """
 
-    def __init__(self, after: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._after, self._clock = after, clock
-        self._last, self.is_silent = clock(), False
+    def __init__(self, after: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._after, self._clock = math.inf if after is None else after, clock
+        self.is_silent = False
+        self.begin()
+
+    def begin(self) -> None:
+        """Count the seconds from now on."""
+        self._last = self._clock()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether no sample came for so long, and the alarm does not stand."""
+        return not self.is_silent and self._clock() - self._last >= self._after
 
     def look(self, position: int) -> list[Alarm]:
         """Look at the clock, after so many samples."""
-        if self.is_silent or self._clock() - self._last < self._after:
+        if not self.is_due:
             return []
         self.is_silent = True
         return [Alarm(SILENT, position, True, {"seconds": self._clock() - self._last})]

@@ -120,6 +120,14 @@ class Journal:
         known = self._known.stream(stream)
         return known.dropped, known.dropped_time
 
+    def bytes_on_disk(self) -> int:
+        return self.path.stat().st_size
+
+    def oldest_stream(self) -> str | None:
+        """The name of the stream that has the oldest sample."""
+        found = self._database.read("SELECT stream FROM batches ORDER BY id LIMIT 1")
+        return self._known.stream(found[0][0]).name if found else None
+
     def sources(self, stream: int) -> dict[str, int]:
         """How many samples each source of a stream has."""
         counts = self._known.counts

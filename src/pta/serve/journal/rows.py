@@ -4,7 +4,7 @@ Sequence numbers belong to a stream and start at 1.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -111,8 +111,8 @@ class JournalLike(Protocol):
     def read_only(self) -> str | None:
         """Why nothing can be written any more."""
 
-    def create(self, name: str, prepare: Callable[[int], object]) -> int:
-        """A new stream; `prepare` makes what else has to be there, and if it fails, there is no stream."""
+    def create(self, name: str) -> int:
+        """A new stream."""
 
     def last(self, stream: int) -> tuple[int, float]:
         """Sequence number and time of the last row of a stream."""
@@ -143,10 +143,9 @@ class NoJournal:
         self._group = 0
         self._last: dict[int, int] = {}
 
-    def create(self, name: str, prepare: Callable[[int], object]) -> int:
+    def create(self, name: str) -> int:
         """A number for a new stream."""
         number = len(self._last) + 1
-        prepare(number)
         self._last[number] = 0
         return number
 

@@ -1,12 +1,12 @@
 """Rows of alarms: found by the thread that learns or by the clock, written by another, shown once they are applied."""
 
-import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from threading import Event, Thread
 
 from pta.errors import MachineFailure
 from pta.serve.journal.rows import JournalLike, OperationRow
+from pta.serve.requests import Refused
 from pta.serve.streams.health import AlarmRow
 from pta.serve.streams.live_stream import LiveStream
 from pta.serve.streams.stream_set import StreamSet
@@ -28,8 +28,6 @@ def apply_alarms(stream: LiveStream, written: Iterable[OperationRow]) -> None:
         for row in written:
             stream.add_operation(row)
             stream.state.sequence = row.sequence
-            stream.since_snapshot += 1
-            stream.snapshot_taken = -math.inf  # so that the monitor is saved soon, with what ends the alarm
 
 
 class Clock:
@@ -53,5 +51,10 @@ class Clock:
 
     def _run(self, seconds: float, streams: StreamSet, look: Callable[[LiveStream], object]) -> None:
         while not self._ended.wait(min(1.0, seconds / 4)):
-            for stream in streams:
-                look(stream)
+            for stream in streams.loaded():
+                with suppress(Refused), streams.using(stream.name) as used:  # it may rest or be deleted meanwhile
+                    look(used)
+            for resting in streams.resting():
+                if resting.silence.is_due and not self._ended.is_set():
+                    with suppress(Refused), streams.using(resting.name):
+                        pass  # which looks at it

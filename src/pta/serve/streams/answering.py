@@ -139,11 +139,13 @@ class StreamState:
     touches: NDArray[np.int64]  # C
     sequence: int
     saved_in: Path | None = None  # the snapshot that it was read from
+    unsaved: int = 0  # samples that were learned since
+    unsaved_seconds: float = 0.0  # of processor time that replaying them takes
 
     @classmethod
     def fresh(cls, served: ServedModel) -> "StreamState":
         """Before the first row."""
-        return cls(served.fresh(), np.zeros(served.classifier.classes, np.int64), 0)
+        return cls(served.adapters.new(), np.zeros(served.classifier.classes, np.int64), 0)
 
     def learn(self, scored: Scored, sequence: int) -> Answered:
         """Learn the samples of a group up to a row, and answer them."""

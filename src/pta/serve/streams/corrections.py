@@ -4,7 +4,7 @@ import logging
 from functools import partial
 from threading import Event
 
-from pta.serve.journal.rows import JournalLike, OperationRow
+from pta.serve.journal.rows import JournalLike
 from pta.serve.requests import Refused
 from pta.serve.streams.answering import StreamState
 from pta.serve.streams.history import STATELESS, History, waiting
@@ -12,6 +12,7 @@ from pta.serve.streams.live_stream import LiveStream
 from pta.serve.streams.past import Past
 from pta.serve.streams.pipeline import Pipeline
 from pta.serve.streams.stage import errors_told_to, one_thread
+from pta.serve.streams.stream_set import StreamSet
 
 _log = logging.getLogger("pta.serve")
 _PAUSE = 0.2  # seconds without a new label before a replay begins, so that a file of labels is one replay,
@@ -21,14 +22,15 @@ _MOST_PAUSES = 25  # but not longer than these, where labels never end
 class Corrections:
     """One thread: labels that wait are one replay. What has not come to its end is replayed at the next start."""
 
-    def __init__(self, journal: JournalLike, pipeline: Pipeline) -> None:
-        self._journal, self._pipeline = journal, pipeline
+    def __init__(self, journal: JournalLike, pipeline: Pipeline, streams: StreamSet) -> None:
+        self._journal, self._pipeline, self._streams = journal, pipeline, streams
         self._ended = Event()
         self._thread = one_thread("corrections")
 
     def begin(self, stream: LiveStream) -> None:
         """Bring a stream to its labels, unless that is being done."""
-        self._thread.submit(self._follow, stream)
+        self._streams.keep(stream)
+        self._thread.submit(self._follow, stream).add_done_callback(lambda _: self._streams.done(stream))
 
     def close(self) -> None:
         """End, also in the middle of a replay."""
@@ -76,12 +78,11 @@ class Corrections:
     def _swap(self, stream: LiveStream, past: Past, until: int, made: StreamState | None) -> None:
         """Write that the labels up to a row are learned, with the state that was made if it had to be another one."""
 
-        def write() -> OperationRow:
+        def write() -> None:
             if stream.gone:
                 raise Refused(f"stream {stream.name} was deleted", 404)
-            return self._journal.operate(stream.number, "corrected", {"until": until, "samples": stream.replayed[0]})
-
-        def swap(row: OperationRow) -> None:
+            argument = {"until": until, "samples": stream.replayed[0]}
+            row = self._journal.operate(stream.number, "corrected", argument)
             with stream.lock:
                 if made is not None:
                     operations = [*stream.operations, row]
@@ -89,9 +90,8 @@ class Corrections:
                     stream.state = made
                 stream.add_operation(row)
                 stream.state.sequence = row.sequence
-                stream.since_snapshot += 1  # so that the new state is saved in time
 
-        self._pipeline.write(write, swap)
+        self._pipeline.between(write)
 
 
 class _Ended(Exception):

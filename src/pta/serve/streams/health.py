@@ -1,10 +1,10 @@
 """Health: the monitor of a running stream, its alarms with their reactions, and what a page shows of them."""
 
 import logging
-import math
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pta.errors import PtaError
 from pta.methods import Adapter
-from pta.methods.state_file import read_monitor
+from pta.methods.state_file import Monitored, read_monitor
 from pta.monitor import Alarm, Monitor, StreamGuard
 from pta.monitor.alarms import CHANGED, FOREIGN, ONE_SOURCE, SILENT
 from pta.monitor.memory import NO_COSINE
@@ -33,26 +33,45 @@ AlarmRow = dict[str, Any]
 class Health:
     """What is measured of one stream; all under the lock of the stream."""
 
-    def __init__(self, served: ServedModel, settings: ServiceSettings) -> None:
+    monitor: Monitor  # while the stream is loaded
+
+    def __init__(self, served: ServedModel, settings: ServiceSettings, silence: Silence) -> None:
         given: dict[str, Any] = {"reference": settings.reference, "window": settings.window}
         classifier = served.classifier.to(dtype=torch.float32)
-        self.monitor = Monitor(classifier, takes_order=served.takes_order, **given)
-        self._chosen, self._silence = settings.reactions, Silence(settings.silent_after or math.inf)
+        self._new = partial(Monitor, classifier, takes_order=served.takes_order, **given)
+        self.monitor, self.position = self._new(), 0
+        self._chosen, self.silence = settings.reactions, silence
         self._standing: dict[str, AlarmRow] = {}  # rows that are written or on their way
         self._series: deque[dict[str, Any]] = deque(maxlen=_MOST_BLOCKS)
         self._last: deque[tuple[np.void, bool, float]] = deque(maxlen=_MOST_ANSWERS)
 
-    def recover(self, snapshot: Path | None, alarms: Mapping[str, OperationRow]) -> None:
-        """Go on from the monitor of a snapshot, if it has one that can be read; the alarms of these rows stand."""
+    def recover(self, kept: Path | None, alarms: Mapping[str, OperationRow]) -> None:
+        """Go on from the monitor in a file, if it has one that can be read; the alarms of these rows stand."""
         try:
-            if snapshot is not None and (kept := read_monitor(snapshot)) is not None:
-                self.monitor.unpack(*kept, snapshot)
+            if kept is not None and (monitored := read_monitor(kept)) is not None:
+                self.wake(monitored, kept)
         except PtaError as error:
             _log.warning("%s; the stream begins an empty monitor", error)
         self._standing = {kind: dict(row.argument) for kind, row in alarms.items()}
-        self._silence.is_silent = SILENT in alarms
+        self.silence.is_silent = SILENT in alarms
         numbers = {kind: dict(row["numbers"]) for kind, row in self._standing.items() if kind != SILENT}
         self.monitor.memory.standing = numbers
+
+    def pack(self) -> Monitored:
+        """A copy of what the monitor keeps."""
+        return self.monitor.pack()
+
+    def rest(self) -> Monitored:
+        """What the monitor keeps, which is forgotten here until `wake`."""
+        kept = self.pack()
+        del self.monitor
+        return kept
+
+    def wake(self, kept: Monitored, source: object = "memory") -> None:
+        """Go on from what a monitor keeps."""
+        self.monitor = self._new()
+        self.monitor.unpack(*kept, source)
+        self.position = self.monitor.position
 
     def forget_prototypes(self) -> None:
         """Let prototypes be where they are: an operation has moved them, not samples."""
@@ -68,7 +87,7 @@ class Health:
     ) -> list[AlarmRow]:
         """Count the samples of a group after it is answered; the rows of alarms that follow."""
         self._last.extend((one, learned, time.time()) for one in answered.answers[-_MOST_ANSWERS:])
-        found, monitor, done = self._silence.sample(self.monitor.position), self.monitor, 0
+        found, monitor, done = self.silence.sample(self.monitor.position), self.monitor, 0
         given = scored.unit, scored.zero_shot, answered.chances, answered.answers["label"].astype(np.int64)
         mask = np.full(len(sources), learned)
         while done < len(sources):
@@ -77,11 +96,14 @@ class Health:
             found += monitor.add(unit, zero_shot, chances, labels, mask[rows], sources[rows], adapter)
             self._series.extend(monitor.series)
             done = rows.stop
+        self.position = monitor.position
         return self.rows(found)
 
     def look(self) -> list[AlarmRow]:
         """The row of the alarm `silent`, if no sample has come for so long and it does not stand."""
-        return self.rows(self._silence.look(self.monitor.position) if self.monitor.position else ())
+        if not self.position:
+            self.silence.begin()  # the first sample may come at any time
+        return self.rows(self.silence.look(self.position))
 
     def rows(self, found: Iterable[Alarm] = ()) -> list[AlarmRow]:
         """Rows of alarms that were raised or are over, and of those whose reaction is another one now."""

@@ -1,26 +1,47 @@
 """LiveStream: a stream as the running service has it, counts of its answers since the start, and its summary."""
 
+import logging
 import math
 import time
 from collections import deque
 from collections.abc import Collection, Iterable
 from itertools import zip_longest
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from pta.errors import PtaError
 from pta.methods.classes import class_weights, cosines_with_text
+from pta.methods.state_file import Monitored
 from pta.monitor.scores import BLOCK
 from pta.serve.journal.rows import OperationRow
 from pta.serve.streams.answering import Answered, StreamState
 from pta.serve.streams.health import Health, alarm_entry
 from pta.serve.streams.history import LIFTABLE, STATELESS, History, waiting
+from pta.serve.streams.learned_rows import Adapters, Learned
 from pta.serve.streams.past import Past, agrees
 from pta.serve.streams.served_model import rule_of
 
+_log = logging.getLogger("pta.serve")
 _SECONDS = 10
+_BYTES_BESIDE = 2**15  # that a stream takes beside its state and its monitor, about
 _MOST_ROWS, _MOST_SOURCES, _MOST_ALARMS = 200, 50, 100  # that are shown
+
+
+class PackedStream(NamedTuple):
+    """What a stream that rests keeps of its state and of its monitor."""
+
+    learned: Learned
+    touches: tuple[NDArray[np.int64], NDArray[np.int64]]  # classes that have any, and how many
+    rest: dict[str, Any]  # of the fields of the state
+    monitored: Monitored
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        return _BYTES_BESIDE + self.learned.size + sum(tensor.nbytes for tensor in self.monitored[0].values())
 
 
 class LiveStream:
@@ -29,6 +50,8 @@ class LiveStream:
     The writing thread decides by `frozen`, `gone`, `reactions` and the quota. The learning thread changes the state and
     the operations, under `lock`; others read them under it. `history` is what the operations leave in force, `applied`
     what the state has learned: the same without the labels that are `waiting`.
+
+    While it rests it has no state and no monitor, but is `packed`.
     """
 
     def __init__(
@@ -45,16 +68,16 @@ class LiveStream:
         self.state, self.recovered = state, state.sequence  # the last row that an earlier process may have written
         self.take_operations(operations)
         self.health = health
-        health.recover(state.saved_in, self.history.alarms)
+        health.recover(state.saved_in if past is None else past.monitored_in or state.saved_in, self.history.alarms)
         self.reactions = {kind: str(row.argument["reaction"]) for kind, row in self.history.alarms.items()}
         self.replayed = (0, 0)  # samples of the replay that brings the state to its labels, and of how many
         self.frozen, self.gone = self.history.frozen, False
         self.failed: str | None = None  # why it learns nothing until the service is started again
         self.statistics = StreamStatistics(len(state.touches))
-        self.version = 0
+        self.version = self.users = 0
         self.time = 0.0  # of the last row
-        self.since_snapshot = 0
-        self.snapshot_taken = time.monotonic()
+        self.packed: PackedStream | None = None
+        self._measured = health.position  # samples of which what was measured is on the disk
         self._minute, self._learned_in_it = 0, 0
 
     def add_operation(self, row: OperationRow) -> None:
@@ -72,6 +95,41 @@ class LiveStream:
         self.history = self.applied = History.of(self.operations)
         if self.waiting:
             self.applied = History.of(self.operations, lifted=self.waiting)
+
+    def pack(self, adapters: Adapters) -> int:
+        """Keep only what was learned and measured; says about how many bytes that takes."""
+        rest = dict(vars(self.state))
+        adapter, touches = rest.pop("adapter"), rest.pop("touches")
+        learned, classes = adapters.learned(adapter), np.flatnonzero(touches)
+        self.packed = PackedStream(learned, (classes, touches[classes]), rest, self.health.rest())
+        adapters.give_back(adapter, learned)
+        del self.state
+        self.statistics.forget_last()
+        return self.packed.size
+
+    def unpack(self, adapters: Adapters) -> None:
+        """Have a state and a monitor again."""
+        assert self.packed is not None  # as it rests
+        learned, (classes, counts), rest, monitored = self.packed
+        adapter = adapters.with_learned(learned)
+        touches = np.zeros(adapter.classifier.classes, np.int64)
+        touches[classes] = counts
+        self.state = StreamState(adapter, touches, **rest)
+        self.health.wake(monitored)
+        self.packed = None
+
+    def keep_measured(self) -> None:
+        """Write what was measured of it to the disk, unless it is there."""
+        position = self.health.position
+        if self.past is None or self.gone or position == self._measured:
+            return
+        with self.lock:
+            monitored = self.health.pack() if self.packed is None else self.packed.monitored
+        try:
+            self.past.keep_monitor(monitored)
+            self._measured = position
+        except (PtaError, OSError) as error:
+            _log.warning("what was measured of stream %s is not saved: %s", self.name, error)
 
     def within_quota(self, count: int, quota: int) -> bool:
         """Whether `count` more samples may be learned in this minute; they are counted if so."""
@@ -114,13 +172,27 @@ class StreamStatistics:
             count += self._per_second.pop()[1]
         self._per_second.append((second, count))
 
+    def forget_last(self) -> None:
+        """Keep the counts alone."""
+        for last in (self._changed, self._adapted, self._zero_shot, self._latencies, self._per_second):
+            last.clear()
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Answered and learned samples, and answers that differ from zero-shot's."""
+        return self.answered, self.learned, self._all_changed
+
+    def take_counts(self, counts: tuple[int, ...]) -> None:
+        """Go on from these."""
+        self.answered, self.learned, self._all_changed = counts
+
     def summary(self) -> dict[str, Any]:
         """Rates, shares and entropies; None where there was no answer yet."""
         now = int(time.monotonic())
         recent = sum(count for second, count in self._per_second if now - _SECONDS <= second < now)
         latencies = np.percentile(self._latencies, (50, 99)).tolist() if self._latencies else ()
         spread = None
-        if self.answered:
+        if self._prediction.any():
             mean = self._prediction / self._prediction.sum()
             spread = float(-(mean * np.log(mean, out=np.zeros_like(mean), where=mean > 0)).sum())
         return {

@@ -23,8 +23,9 @@ from pta.serve.streams.labels import label_argument
 from pta.serve.streams.live_stream import LiveStream
 from pta.serve.streams.past import Past, imported_adapter
 from pta.serve.streams.pipeline import Pipeline
+from pta.serve.streams.saving import Saving
 from pta.serve.streams.served_model import ServedModel, rule_of
-from pta.serve.streams.stream_set import Saving, StreamSet
+from pta.serve.streams.stream_set import StreamSet
 
 _NOT_WRITTEN_YET = 2**62  # the sequence number of an operation that is being prepared
 
@@ -124,7 +125,7 @@ class Operating:
                 stream.health.monitor.memory.forget_pending()
             self._saving.save(stream).result()  # snapshots that learned from the rows go before the rows
             self._saving.thread.submit(past.snapshots.remove, first, done["sequence"] - 1).result()
-            self._pipeline.write(lambda: past.journal.erase(past.number, source, done["sequence"]), self._read_again)
+            self._pipeline.between(lambda: self._erase(past, source, done["sequence"]))
         return done
 
     def _label(self, labels: Sequence[SampleLabel]) -> Done:
@@ -161,9 +162,8 @@ class Operating:
         done = self._done(stream.state.adapter.position)
         if not self._dry_run:
             require_free_files()
-            self._pipeline.write(lambda: self._streams.forget(stream))
+            self._pipeline.between(lambda: self._streams.delete(stream))
             self._pipeline.last_answers.forget(stream.number)
-            self._pipeline.write(lambda: self._streams.erase(stream))
         return done
 
     @property
@@ -180,10 +180,11 @@ class Operating:
                 raise Refused(f"no class is called {name!r}; {nearest(name, known)}")
         return [known[name] for name in names]
 
-    def _read_again(self, _: object) -> None:
-        """The operations, of which some labels were erased."""
+    def _erase(self, past: Past, source: str, until: int) -> None:
+        """Remove the samples of a source, and read the operations again, of which some labels were erased."""
+        past.journal.erase(past.number, source, until)
         with self._stream.lock:
-            self._stream.take_operations(self._past.journal.operations(self._past.number))
+            self._stream.take_operations(past.journal.operations(past.number))
 
     def _done(self, samples: int, sequence: int | None = None) -> Done:
         return {"stream": self._stream.name, "operation": self._kind, "samples": samples, "sequence": sequence}
@@ -220,15 +221,13 @@ class Operating:
                 raise Refused(f"nothing was changed: {error}", 503) from None
             if self._kind in ("freeze", "thaw"):
                 stream.frozen = self._kind == "freeze"
-            return row
-
-        def swap(row: OperationRow) -> None:
             with stream.lock:
                 stream.add_operation(row)
                 apply(row)
                 stream.state.sequence = row.sequence
+            return row
 
-        return self._done(samples, self._pipeline.write(write, swap).sequence)
+        return self._done(samples, self._pipeline.between(write).sequence)
 
     def _replay(self, argument: Mapping[str, Any]) -> Done:
         """Make the state of the new history beside the stream, then swap it in."""
@@ -243,6 +242,5 @@ class Operating:
         def swap(row: OperationRow) -> None:
             past.advance(state, stream.history, row.sequence)
             stream.state = state
-            stream.since_snapshot += 1  # so that the new state is saved in time
 
         return self._write(argument, swap)

@@ -1,5 +1,6 @@
 """Past: the rows and snapshots of one stream, and the state that they give under any history."""
 
+import json
 import logging
 import platform
 import time
@@ -7,17 +8,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import compress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from pta import __version__
-from pta.door.files import remove_temporary_files, write_atomically
+from pta.door.files import load_tensors, pack_tensors, read_tensors, remove_temporary_files, write_atomically
 from pta.engines.gpu.processors import numba_is_installed
-from pta.errors import PtaError, StateMismatch
+from pta.errors import PtaError, StateMismatch, UnreadableFile
 from pta.methods import Adapter, from_bytes, load_adapter
-from pta.methods.state_file import Monitored, read_stream
+from pta.methods.state_file import Monitored, pack_monitor
 from pta.serve.journal.data_folder import (
     digest_of,
     keep_private,
@@ -30,9 +32,11 @@ from pta.serve.requests import Refused
 from pta.serve.streams.answering import StreamState, score
 from pta.serve.streams.history import History, waiting
 from pta.serve.streams.labels import Span
+from pta.serve.streams.learned_rows import Adapters, Learned
 from pta.serve.streams.served_model import ServedModel
 
 _log = logging.getLogger("pta.serve")
+_KIND, _VERSION = "snapshot", 1
 _UNFINISHED = ".{}.safetensors"  # before the digest of its content is known
 _KEPT = 2  # of those that lie closer than an interval, the newest
 _NEARLY_THERE = 256  # samples that the learning thread may catch up with
@@ -62,32 +66,52 @@ class SavedState(NamedTuple):
     path: Path
 
 
+class NewSnapshot(NamedTuple):
+    """What is written of a state."""
+
+    sequence: int
+    time: float
+    fingerprint: str
+    learned: Learned
+    touches: dict[int, int]  # of classes that have any
+
+    @classmethod
+    def of(cls, state: StreamState, time: float, fingerprint: str, adapters: Adapters) -> Self:
+        """Copies of what a state has learned."""
+        classes = np.flatnonzero(state.touches)
+        touches = dict(zip(classes.tolist(), state.touches[classes].tolist(), strict=True))
+        return cls(state.sequence, time, fingerprint, adapters.learned(state.adapter), touches)
+
+
 class Snapshots:
     """The snapshots of a stream, oldest first; one thread at a time changes them."""
 
     def __init__(self, folder: Path, served: ServedModel) -> None:
         self._folder, self._served = folder, served
-        make_private_folder(folder)
-        remove_temporary_files(folder)
-        for part in folder.glob(_UNFINISHED.format("[0-9]*")):  # of a killed process
-            part.unlink(missing_ok=True)
+        if folder.exists():
+            remove_temporary_files(folder)
+            for part in folder.glob(_UNFINISHED.format("[0-9]*")):  # of a killed process
+                part.unlink(missing_ok=True)
         found = (_described(path) for path in folder.glob("[0-9]*.safetensors"))
         self.saved = sorted((one for one in found if one is not None), key=lambda one: one.sequence)
 
-    def save(self, state: StreamState, time: float, fingerprint: str, interval: int, monitor: Monitored) -> None:
+    def save(self, new: NewSnapshot, interval: int) -> None:
         """Write a snapshot, and remove those that lie closer together than an interval of samples."""
-        part = self._folder / _UNFINISHED.format(f"{state.sequence:020}")
-        about = {"sequence": state.sequence, "time": time, "fingerprint": fingerprint, "made_by": made_by()}
-        about["touches"] = state.touches.tolist()
-        state.adapter.save(part, stream=about, monitor=monitor)
+        for folder in (self._folder.parent.parent, self._folder.parent, self._folder):
+            make_private_folder(folder)
+        part = self._folder / _UNFINISHED.format(f"{new.sequence:020}")
+        stream = {"sequence": new.sequence, "time": new.time, "fingerprint": new.fingerprint, "made_by": made_by()}
+        about = {"kind": _KIND, "version": _VERSION, "stream": {**stream, "touches": new.touches}}
+        content = pack_tensors(new.learned.packed(), about)
+        write_atomically(part, content)
         keep_private(part)
-        path = part.with_name(f"{state.sequence:020}-{digest_of(part.read_bytes())}.safetensors")
+        path = part.with_name(f"{new.sequence:020}-{digest_of(content)}.safetensors")
         part.replace(path)
         for one in self.saved:
-            if one.sequence == state.sequence and one.path != path:
+            if one.sequence == new.sequence and one.path != path:
                 one.path.unlink(missing_ok=True)
-        rest = [one for one in self.saved if one.sequence != state.sequence]
-        saved = [*rest, SavedState(state.sequence, time, fingerprint, path)]
+        rest = [one for one in self.saved if one.sequence != new.sequence]
+        saved = [*rest, SavedState(new.sequence, new.time, new.fingerprint, path)]
         kept, last = [], -interval
         for number, one in enumerate(saved):
             if one.sequence - last >= interval or number >= len(saved) - _KEPT:
@@ -125,12 +149,32 @@ class Snapshots:
 
     def _read(self, path: Path) -> StreamState:
         require_named(path)
-        adapter = load_adapter(path, self._served.classifier, model=self._served.encoder)
-        about = read_stream(path)
-        if about["made_by"] != made_by():
-            before, now = (", ".join(one.values()) for one in (about["made_by"], made_by()))
+        about = _about(path)
+        if about["kind"] == _KIND:
+            learned = Learned.unpacked(load_tensors(path, _KIND)[0])
+            adapter = self._served.adapters.checked(learned, path)
+        else:  # as it was written before there was a kind of its own
+            adapter = load_adapter(path, self._served.classifier, model=self._served.encoder)
+        stream = about["stream"]
+        if stream["made_by"] != made_by():
+            before, now = (", ".join(one.values()) for one in (stream["made_by"], made_by()))
             _log.warning("%s was learned with %s; here, with %s, answers agree up to rounding", path, before, now)
-        return StreamState(adapter, np.array(about["touches"], np.int64), about["sequence"], path)
+        return StreamState(
+            adapter, _touches(path, stream["touches"], adapter.classifier.classes), stream["sequence"], path
+        )
+
+
+def _touches(path: Path, counts: Any, classes: int) -> NDArray[np.int64]:
+    """How many samples have touched each class; all are listed in older snapshots."""
+    touches = np.zeros(classes, np.int64)
+    try:
+        if isinstance(counts, dict):
+            touches[[*map(int, counts)]] = [*counts.values()]
+        else:
+            touches[:] = counts
+    except (AttributeError, IndexError, TypeError, ValueError):
+        raise StateMismatch(f"{path} counts touches of other classes; the snapshot is damaged") from None
+    return touches
 
 
 def agrees(saved: SavedState, history: History) -> bool:
@@ -138,11 +182,25 @@ def agrees(saved: SavedState, history: History) -> bool:
     return saved.fingerprint == history.fingerprint(saved.sequence)
 
 
+def _about(path: Path) -> dict[str, Any]:
+    """What a snapshot says of itself."""
+    about = json.loads(read_tensors(path, _KIND, only=[])[1].get("about", "null"))
+    if (
+        not isinstance(about, dict)
+        or about.get("kind") not in ("state", _KIND)
+        or not isinstance(about.get("stream"), dict)
+    ):
+        raise UnreadableFile(f"{path} is not a snapshot of a stream")
+    if about["kind"] == _KIND and about.get("version") != _VERSION:
+        raise StateMismatch(f"{path} has snapshot version {about.get('version')}; this version of pta reads {_VERSION}")
+    return about
+
+
 def _described(path: Path) -> SavedState | None:
     try:
-        about = read_stream(path)
+        about = _about(path)["stream"]
         return SavedState(int(path.stem.partition("-")[0]), float(about["time"]), str(about["fingerprint"]), path)
-    except (PtaError, ValueError, TypeError, KeyError) as error:
+    except (PtaError, ValueError, TypeError, KeyError, RecursionError) as error:
         _log.warning("%s is not used: %s", path, error)
         return None
 
@@ -155,9 +213,7 @@ class Past:
         self.journal = journal
         self.number = number
         self.folder = journal.path.parent / "streams" / str(number)
-        self._imports = self.folder / "imports"
-        for part in (self.folder.parent, self.folder, self._imports):
-            make_private_folder(part)
+        self._imports, self._monitor = self.folder / "imports", self.folder / "monitor" / "latest.safetensors"
         self.snapshots = Snapshots(self.folder / "snapshots", served)
 
     @property
@@ -216,7 +272,7 @@ class Past:
 
     def advance(self, state: StreamState, history: History, until: int, tell: Tell = lambda read: None) -> int:
         """Learn the rows in force after those that a state covers, up to a row; says how many rows were read."""
-        read = 0
+        read, began = 0, time.thread_time()
         due = [event for event in history.events if state.sequence < event.sequence <= until]
         for event in [*due, None]:
             end = until if event is None else event.sequence
@@ -236,6 +292,8 @@ class Past:
                 state.reset(event.argument["classes"])
             state.sequence = event.sequence
         state.sequence = until
+        state.unsaved += read
+        state.unsaved_seconds += time.thread_time() - began
         return read
 
     def answers_of(self, operations: list[OperationRow], batch: BatchSpan) -> Answers:
@@ -272,10 +330,23 @@ class Past:
 
     def keep_import(self, content: bytes) -> dict[str, Any]:
         """Store a state that is to be imported; its argument in the journal."""
-        path = self._imports / f"{(digest := digest_of(content))}.safetensors"
+        self._write(self._imports / f"{(digest := digest_of(content))}.safetensors", content)
+        return {"digest": digest}
+
+    def keep_monitor(self, monitored: Monitored) -> None:
+        """Store what the monitor of the stream keeps, in the place of what is there."""
+        self._write(self._monitor, pack_monitor(monitored))
+
+    @property
+    def monitored_in(self) -> Path | None:
+        """The file with what was stored of the monitor; earlier versions kept it in snapshots."""
+        return self._monitor if self._monitor.exists() else None
+
+    def _write(self, path: Path, content: bytes) -> None:
+        for folder in (self.folder.parent, self.folder, path.parent):
+            make_private_folder(folder)
         write_atomically(path, content)
         keep_private(path)
-        return {"digest": digest}
 
     def _learn(self, state: StreamState, history: History, group: GroupRows) -> None:
         kept = ~history.mask(group.sequences, group.sources)

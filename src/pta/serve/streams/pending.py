@@ -24,8 +24,7 @@ class PendingRequest:
     """A request on its way through the service."""
 
     features: NDArray[np.float32]  # B×d; of pictures, once they are encoded
-    scored: Scored  # after the first stage
-    stream: LiveStream  # after the second
+    scored: Scored  # after it was scored
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -34,6 +33,7 @@ class PendingRequest:
         self.began = time.perf_counter()
         self.future: Future[Result] = Future()
         self.future.set_running_or_notify_cancel()  # a client that goes away does not undo what is learned
+        self.stream: LiveStream | None = None  # which is in use until the reply; None before it is made
         self.same: list[Future[Result]] = []  # of requests with the same id that came meanwhile
         if request.features is not None:
             self.features = request.features
@@ -43,6 +43,12 @@ class PendingRequest:
         self.is_to_learn = False  # as the writing thread decides
         self.reason: str | None = None  # why it is not learned, or why some samples are not
         self.parts: list[tuple[NDArray[np.int64], Outputs]] = []  # places of answered samples, and their answers
+
+    @property
+    def its_stream(self) -> LiveStream:
+        """The stream, once it is there."""
+        assert self.stream is not None
+        return self.stream
 
     @property
     def sequences(self) -> NDArray[np.int64]:

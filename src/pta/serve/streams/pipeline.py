@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from pta.errors import MachineFailure, UserMistake
-from pta.serve.journal.rows import Answers, Committed, Found, JournalLike, NewRequest, OperationRow
+from pta.serve.journal.rows import Answers, Committed, Found, JournalLike, NewRequest
 from pta.serve.requests import Refused, Result
 from pta.serve.streams.alarm_rows import apply_alarms, write_alarms
 from pta.serve.streams.answering import Answered, Scored, answer, answer_zero_shot, rounded, score, warm_up
@@ -23,9 +23,10 @@ from pta.serve.streams.health import AlarmRow
 from pta.serve.streams.live_stream import LiveStream
 from pta.serve.streams.pending import LastAnswers, PendingRequest, PendingRequests, Replies, require_same
 from pta.serve.streams.picture_encoder import PictureEncoder
+from pta.serve.streams.saving import Saving
 from pta.serve.streams.served_model import ServedModel, ServiceSettings, rule_of
 from pta.serve.streams.stage import Stage, errors_told_to, one_thread
-from pta.serve.streams.stream_set import Saving, StreamSet
+from pta.serve.streams.stream_set import StreamSet
 
 T = TypeVar("T")
 _log = logging.getLogger("pta.serve")
@@ -33,33 +34,19 @@ _log = logging.getLogger("pta.serve")
 
 @dataclass(eq=False)
 class Change:
-    """Work between two groups: `write` in the thread that writes the journal, then `apply` in the one that learns."""
+    """Work between two groups."""
 
-    write: Callable[[], Any]
-    apply: Callable[[Any], object]
-    written: Any = None
-    future: Future[None] = field(default_factory=Future)
+    work: Callable[[], Any]
+    future: Future[Any] = field(default_factory=Future)
 
     def __len__(self) -> int:
         return 0
 
 
-@dataclass(eq=False)
-class CommittedGroup:
-    """Requests that were committed together, those that learn and those that do not."""
-
-    jobs: list[PendingRequest]
-    number: int = 0
-    time: float = 0.0
-
-    def __len__(self) -> int:
-        return sum(map(len, self.jobs))
-
-
 class Pipeline:
-    """Three threads: while one group is synced, the next is scored and the last is learned.
+    """One thread that scores a group, writes it and learns it; what came meanwhile is the next group.
 
-    Without a journal all this is one thread. Pictures become features beside it, so that nothing else waits for them.
+    Requests that do not learn go around it, in a thread of their own, and pictures become features beside both.
     """
 
     def __init__(
@@ -75,6 +62,7 @@ class Pipeline:
         self._pending = pending
         self._quota, self._reject_holds = settings.quota, settings.reject_holds
         self._streams, self._saving = streams, saving
+        streams.on_load = self.look_at  # another reaction may be chosen than before
         adapter = served.fresh()
         warm_up(adapter)
         self._classifier = adapter.classifier
@@ -86,26 +74,26 @@ class Pipeline:
             self._pictures = PictureEncoder(served.encoder, *limits, threads=torch.get_num_threads())
         self.last_answers = LastAnswers()
         self.beside = one_thread("replay")
-        self._stages: list[Stage] = []
-        self._hand_to_learning = self._hand_to(self._learn, own_thread=journal.is_durable)
-        self._hand_to_writing = self._hand_to(self._write, own_thread=bool(self._stages))
-        self._hand_to_scoring = self._hand_to(self._score, own_thread=True)
+        self.on_commit: Callable[[float, int], object] = lambda seconds, samples: None
+        self._learning, self._answering = (
+            Stage("learn", self._learn, self._fail),
+            Stage("answer", self._answer, self._fail),
+        )
 
-    def put(self, item: PendingRequest | Change) -> None:
-        """Begin with a request, or with work between two groups."""
-        if isinstance(item, Change) or item.request.pictures is None or self._pictures is None:
-            self._hand_to_scoring([item])
+    def put(self, job: PendingRequest) -> None:
+        """Begin with a request, by finding its stream, which may have to be loaded or made first; never blocks."""
+        name = job.request.stream
+        job.stream = self._streams.use_if_loaded(name)
+        if job.stream is not None or name not in self._streams:
+            self._encode(job)
         else:
-            known = partial(self._is_answered, item)
-            done = partial(self._encoded, item)
-            self._pictures.put(item.request.pictures, known, done)
+            self._streams.load(name, partial(self._loaded, job))
 
-    def write(self, work: Callable[[], T], apply: Callable[[T], object] = lambda written: None) -> T:
-        """Do something in the thread that writes the journal; wait until it and what came before it are applied."""
-        change = Change(work, apply)
-        self.put(change)
-        change.future.result()
-        return change.written
+    def between(self, work: Callable[[], T]) -> T:
+        """Do something between two groups, in the thread that writes and learns, and wait for it."""
+        change = Change(work)
+        self._learning.put([change])
+        return change.future.result()
 
     def look_at(self, stream: LiveStream) -> None:
         """Have the rows of alarms written that are due without a sample."""
@@ -115,171 +103,212 @@ class Pipeline:
     def _raise(self, stream: LiveStream, rows: Sequence[AlarmRow]) -> None:
         """Have rows of alarms written, after what is on its way; they take effect then. Under the stream's lock."""
         if rows:
-            self.put(Change(partial(write_alarms, self._journal, stream, rows), partial(self._apply_alarms, stream)))
+            self._streams.keep(stream)
+            self._learning.put([Change(partial(self._write_alarms, stream, rows))])
 
-    def _apply_alarms(self, stream: LiveStream, written: Sequence[OperationRow]) -> None:
-        apply_alarms(stream, written)
-        if (saving := self._saving()) is not None:
-            saving.save_if_due(stream)
+    def _write_alarms(self, stream: LiveStream, rows: Sequence[AlarmRow]) -> None:
+        try:
+            apply_alarms(stream, write_alarms(self._journal, stream, rows))
+            if (saving := self._saving()) is not None:
+                saving.save_measured(stream)  # with what ends the alarm
+        finally:
+            self._streams.done(stream)
 
     def close(self) -> None:
         """Answer what is queued, write the answers, and end."""
         if self._pictures is not None:
             self._pictures.close()
+        self._answering.close()
         for _ in range(2):  # the groups that are queued, then the rows of their alarms
-            self.write(lambda: None)
-        for stage in reversed(self._stages):
-            stage.close()
+            self.between(lambda: None)
+        self._learning.close()
         self.beside.shutdown()
         with suppress(MachineFailure):  # they are computed again when somebody asks
             while self.last_answers.groups:
                 self._commit([])
 
-    def _hand_to(self, work: Callable[[Sequence[Any]], None], *, own_thread: bool) -> Callable[[Sequence[Any]], None]:
-        """How items go on to a stage, in a thread of its own or in that of the stage before."""
-        if not own_thread:
-            return work
-        stage = Stage(work.__name__.strip("_"), work, self._fail)
-        self._stages.append(stage)
-        return stage.put
-
-    def _fail(self, items: Sequence[PendingRequest | Change | CommittedGroup], error: Exception) -> None:
+    def _fail(self, items: Sequence[PendingRequest | Change], error: Exception) -> None:
         _log.error("a request could not be answered", exc_info=error)
         for item in items:
-            if isinstance(item, Change):
-                item.future.set_exception(error)
-                continue
-            for job in item.jobs if isinstance(item, CommittedGroup) else [item]:
-                if not job.future.done():
-                    self._pending.finish(job, error)
+            if not item.future.done():
+                if isinstance(item, Change):
+                    item.future.set_exception(error)
+                else:
+                    self._finish(item, error)
 
-    # -- score ------------------------------------------------------------------------------------------------------
+    def _finish(self, job: PendingRequest, outcome: Result | BaseException) -> None:
+        """Give a request its reply, or what is wrong with it; its stream may rest then."""
+        if job.stream is not None:
+            self._streams.done(job.stream)
+        self._pending.finish(job, outcome)
+
+    # -- features ---------------------------------------------------------------------------------------------------
+
+    def _loaded(self, job: PendingRequest, loading: "Future[LiveStream]") -> None:
+        if (error := loading.exception()) is None:
+            job.stream = loading.result()
+            self._encode(job)
+        else:
+            self._finish(job, error)
+
+    def _encode(self, job: PendingRequest) -> None:
+        """Have features made of pictures, and hand the request over."""
+        pictures = job.request.pictures
+        if pictures is None or self._pictures is None:
+            self._hand_over(job)
+        else:
+            self._pictures.put(pictures, partial(self._is_answered, job), partial(self._encoded, job))
 
     def _encoded(self, job: PendingRequest, outcome: NDArray[np.float32] | Exception) -> None:
         """The pictures of a request are features now, or one of them cannot be."""
         if isinstance(outcome, Exception):
-            self._pending.finish(job, Refused(str(outcome)) if isinstance(outcome, UserMistake) else outcome)
+            self._finish(job, Refused(str(outcome)) if isinstance(outcome, UserMistake) else outcome)
         else:
             job.features = outcome
-            self._hand_to_scoring([job])
+            self._hand_over(job)
 
-    def _score(self, items: Sequence[PendingRequest | Change]) -> None:
-        """Score all jobs in one batch; operations keep their place among them."""
-        rest = [
-            item  # whether pictures are answered was asked before
-            for item in items
-            if isinstance(item, Change) or item.request.pictures is not None or not self._is_answered(item)
-        ]
-        jobs = [item for item in rest if isinstance(item, PendingRequest)]
+    def _hand_over(self, job: PendingRequest) -> None:
+        only_answers = job.request.learn == "false" and job.stream is not None
+        (self._answering if only_answers else self._learning).put([job])
+
+    def _score(self, jobs: Sequence[PendingRequest]) -> None:
+        """What the classifier alone says of all samples, in one batch."""
         if jobs:
             features = np.concatenate([job.features for job in jobs])
             scored = score(rounded(features), self._classifier, self._rule)
-            for job, rows in _slices(jobs):
+            for job, rows in zip(jobs, _consecutive(map(len, jobs)), strict=True):
                 job.scored = scored.of(rows)
-        self._hand_to_writing(rest)
+
+    # -- answered before --------------------------------------------------------------------------------------------
 
     def _is_answered(self, job: PendingRequest) -> bool:
         """Whether a request with this id was learned before; it is then answered as it was.
 
         If some of its samples were held, these are answered first, as any that are not learned.
         """
-        request = job.request
-        stream = self._streams.by_name.get(job.request.stream)
-        if request.id is None or request.learn == "false" or stream is None:
+        request, number = job.request, self._streams.number(job.request.stream)
+        if request.id is None or request.learn == "false" or number is None:
             return False
-        found = self._journal.find(stream.number, job.id_hash)
+        found = self._journal.find(number, job.id_hash)
         if found is None:
             return False
-        with errors_told_to(partial(self._pending.finish, job)):
+        with errors_told_to(partial(self._finish, job)):
             require_same(found.digest, request)
             if len(found.places) < len(job):
                 job.take_found(found)
                 return False
-            self._repeat(job, stream, found)
+            self._repeat(job, found)
         return True
 
-    def _repeat(self, job: PendingRequest, stream: LiveStream, found: Found) -> None:
+    def _repeat(self, job: PendingRequest, found: Found) -> None:
         """Answer a request that was learned before, once the samples that were held are answered."""
-        answers = self._answers(stream, found)
+        answers = self._stored(job, found)
         if answers is not None:
-            self._pending.finish(job, self._repeated(stream, job, found, answers))
+            self._finish(job, self._repeated(job, found, answers))
         else:
-            self.beside.submit(self._recall, job, stream)
+            self.beside.submit(self._recall, job)
 
-    def _answers(self, stream: LiveStream, found: Found) -> Answers | None:
-        return self.last_answers.find(stream.number, found.sequences) if found.answers is None else found.answers
+    def _stored(self, job: PendingRequest, found: Found) -> Answers | None:
+        return (
+            self.last_answers.find(job.its_stream.number, found.sequences) if found.answers is None else found.answers
+        )
 
-    def _recall(self, job: PendingRequest, stream: LiveStream) -> None:
+    def _recall(self, job: PendingRequest) -> None:
         """Answer a request whose answers a killed process did not write, and write those of its batch."""
+        stream = job.its_stream
         assert stream.past is not None  # as something was found
-        with errors_told_to(partial(self._pending.finish, job)):
+        with errors_told_to(partial(self._finish, job)):
             found = self._journal.find(stream.number, job.id_hash)
             if found is None:
                 raise Refused("the sample was erased while it was looked for; send it again to learn it", 409)
-            answers = self._answers(stream, found)  # another request may have had the same batch
+            answers = self._stored(job, found)  # another request may have had the same batch
             if answers is None:
                 batch = stream.past.journal.batch_of(stream.number, int(found.sequences[0]))
                 answers = stream.past.answers_of(stream.operations, batch)
                 self.last_answers.add(batch.group, {stream.number: (batch.first, answers)})
                 answers = answers[found.sequences - batch.first]
-                self.put(Change(lambda: self._commit([]), lambda committed: None))
-            self._pending.finish(job, self._repeated(stream, job, found, answers))
+                self._learning.put([Change(partial(self._commit, []))])
+            self._finish(job, self._repeated(job, found, answers))
 
-    def _repeated(self, stream: LiveStream, job: PendingRequest, found: Found, answers: Answers) -> Result:
-        is_zero_shot = bool(stream.history.was_zero_shot(found.sequences[:1])[0])
+    def _repeated(self, job: PendingRequest, found: Found, answers: Answers) -> Result:
+        is_zero_shot = bool(job.its_stream.history.was_zero_shot(found.sequences[:1])[0])
         return self._replies.repeated(job, found, answers, is_zero_shot)
 
     # -- write ------------------------------------------------------------------------------------------------------
 
-    def _write(self, items: Sequence[PendingRequest | Change]) -> None:
-        """Commit jobs as one group; what an operation writes comes between two groups."""
-        for kind, some in groupby(items, type):
-            if kind is PendingRequest:
-                self._write_group([item for item in some if isinstance(item, PendingRequest)])
+    def _learn(self, items: Sequence[PendingRequest | Change]) -> None:
+        """Write and learn requests as one group; changes come between two groups."""
+        for is_change, some in groupby(items, lambda item: isinstance(item, Change)):
+            if not is_change:
+                self._learn_group([item for item in some if isinstance(item, PendingRequest)])
                 continue
             for change in some:
                 assert isinstance(change, Change)
                 with errors_told_to(change.future.set_exception):
-                    change.written = change.write()
-                    self._hand_to_learning([change])
+                    change.future.set_result(change.work())
+        self._streams.make_room()
 
-    def _write_group(self, jobs: list[PendingRequest]) -> None:
-        going_on = list[PendingRequest]()
-        for job in jobs:
-            with errors_told_to(partial(self._pending.finish, job)):
-                self._decide(job, going_on)
-                going_on.append(job)
-        learning = [job for job in going_on if job.is_to_learn]
-        group = CommittedGroup(going_on)
+    def _learn_group(self, jobs: list[PendingRequest]) -> None:
+        new = [job for job in jobs if self._has_stream(job) and not self._was_answered(job)]
+        self._score(new)
+        group = list[PendingRequest]()
+        for job in new:
+            with errors_told_to(partial(self._finish, job)):
+                self._decide(job, group)
+                group.append(job)
+        learning = [job for job in group if job.is_to_learn]
         if learning:
             try:
                 committed = self._commit(learning)
-                group.number = committed.group
-                group.time = committed.time
+            except MachineFailure as error:
+                self._learn_nothing(learning, error)
+            else:
                 for job, first in zip(learning, committed.firsts, strict=True):
                     job.first = first
-            except MachineFailure as error:
-                for job in learning:
-                    job.reason = str(error)
-                    job.is_to_learn = False
-                    if job.request.learn == "true":
-                        group.jobs.remove(job)
-                        self._pending.finish(job, Refused(f"nothing was learned: {error}", 503))
-        if group.jobs:
-            self._hand_to_learning([group])
+                self._learn_and_answer(group, committed)
+                return
+        self._answer_all([job for job in group if not job.future.done()])
+
+    def _has_stream(self, job: PendingRequest) -> bool:
+        """Whether its stream is loaded; one that is deleted or was never there may come into being."""
+        if job.stream is not None and not job.stream.gone:
+            return True
+        if job.stream is not None:
+            self._streams.done(job.stream)
+            job.stream = None
+        name = job.request.stream
+        with errors_told_to(partial(self._finish, job)):
+            self._streams.require_usable(name)
+            self._streams.create(name)
+            job.stream = self._streams.use_if_loaded(name)
+            if job.stream is not None:
+                return True
+            self._streams.load(name, partial(self._loaded, job))
+        return False
+
+    def _was_answered(self, job: PendingRequest) -> bool:
+        return job.request.pictures is None and self._is_answered(job)  # for pictures it was asked before
+
+    def _learn_nothing(self, jobs: Sequence[PendingRequest], error: MachineFailure) -> None:
+        for job in jobs:
+            job.reason = str(error)
+            job.is_to_learn = False
+            if job.request.learn == "true":
+                self._finish(job, Refused(f"nothing was learned: {error}", 503))
 
     def _commit(self, learning: list[PendingRequest]) -> Committed:
         """One transaction, with the oldest answers that are not written yet."""
-        answers = self.last_answers.oldest()
+        answers, began = self.last_answers.oldest(), time.perf_counter()
         committed = self._journal.commit([_row_of(job) for job in learning], answers)
         if answers is not None:
             self.last_answers.groups.popleft()
+        if learning:
+            self.on_commit(time.perf_counter() - began, sum(map(len, learning)))
         return committed
 
     def _decide(self, job: PendingRequest, before: Sequence[PendingRequest]) -> None:
         """Whether a job is learned, after others of its group, and if not, why."""
-        request = job.request
-        stream = job.stream = self._streams.get_or_create(request.stream)
+        request, stream = job.request, job.its_stream
         if request.learn == "false" or job.found is not None:
             return
         broken = stream.failed or self._journal.read_only
@@ -308,89 +337,95 @@ class Pipeline:
     def _cap(self, job: PendingRequest, before: Sequence[PendingRequest]) -> None:
         """Hold samples above the share of their source; those of its group before it count, and all groups before."""
         jobs = [one for one in before if one.stream is job.stream and one.is_to_learn]
-        if not jobs:
-            learned = Change(lambda: None, lambda written: None)
-            self._hand_to_learning([learned])
-            learned.future.result()
         zero_shot = np.concatenate([one.scored.zero_shot[~one.held] for one in (*jobs, job)])
         sources = [one.request.source or "" for one in (*jobs, job) for _ in range(np.count_nonzero(~one.held))]
-        with job.stream.lock:
-            is_below = job.stream.health.below_cap(zero_shot, sources)
+        with job.its_stream.lock:
+            is_below = job.its_stream.health.below_cap(zero_shot, sources)
         above = np.zeros(len(job), dtype=bool)
         above[~job.held] = ~is_below[len(sources) - np.count_nonzero(~job.held) :]
         job.hold(above, "their source gives more than its share of a class (--on one-source=cap)")
 
     # -- learn and answer -------------------------------------------------------------------------------------------
 
-    def _learn(self, items: Sequence[CommittedGroup | Change]) -> None:
-        for item in items:
-            if isinstance(item, Change):
-                with errors_told_to(item.future.set_exception):
-                    item.apply(item.written)
-                    item.future.set_result(None)
-            else:
-                self._learn_group(item)
-
-    def _learn_group(self, group: CommittedGroup) -> None:
+    def _learn_and_answer(self, jobs: list[PendingRequest], committed: Committed) -> None:
         """One batch per stream; the answers are kept until the next commit."""
         stored = {}
-        streams: dict[LiveStream, list[PendingRequest]] = {}
-        for job in group.jobs:
-            streams.setdefault(job.stream, []).append(job)
-        for stream, jobs in streams.items():
-            for learn in (True, False):
-                some = [job for job in jobs if job.chosen(learn=learn).any() and not job.future.done()]
-                if not some:
-                    continue
-                # The other streams of the group still learn what is in the journal.
-                with errors_told_to(partial(self._fail, some)), stream.lock:
-                    chosen = [job.chosen(learn=learn) for job in some]
-                    parts = [job.scored.among(one) for job, one in zip(some, chosen, strict=True)]
-                    scored = Scored.joined(parts)
-                    answered = self._answer(stream, some, scored, learn)
-                    shadowing = stream.history.answers == "zero-shot"
-                    given = answered
-                    if shadowing and any(job.request.top or job.request.logits for job in some):
-                        given = answer_zero_shot(self._classifier, scored)
-                    if learn:
-                        stored[stream.number] = int(some[0].sequences[chosen[0]][0]), answered.answers
-                        stream.time = group.time
-                        stream.since_snapshot += len(answered.answers)
-                    now = time.perf_counter()
-                    stream.statistics.add(answered, learn, [now - job.began for job in some])
-                    stream.version += 1
-                    places = [np.flatnonzero(one) for one in chosen]
-                    for job, own, rows in zip(some, places, _consecutive(map(len, places)), strict=True):
-                        self._replies.add_part(job, own, answered, given, rows, shadowing)
-                    sources = [job.request.source or "" for job, own in zip(some, places, strict=True) for _ in own]
-                    self._raise(stream, stream.health.add(scored, answered, learn, sources, stream.state.adapter))
+        for stream, its_jobs in _by_stream(jobs):
+            learned = [job for job in its_jobs if job.chosen(learn=True).any()]
+            # The other streams of the group still learn what is in the journal.
+            with errors_told_to(partial(self._fail, learned)), stream.lock:
+                if learned:
+                    stream.time = committed.time
+                    answers = self._answer_batch(stream, learned, learn=True)
+                    first = learned[0].sequences
+                    stored[stream.number] = int(first[first > 0][0]), answers
         if stored:
-            self.last_answers.add(group.number, stored)
-        for job in group.jobs:
+            self.last_answers.add(committed.group, stored)
+        self._answer_all([job for job in jobs if not job.future.done()])
+        if (saving := self._saving()) is not None:
+            for stream in {job.its_stream for job in jobs}:
+                saving.save_if_due(stream)
+
+    def _answer(self, jobs: Sequence[PendingRequest]) -> None:
+        """Answer requests that do not learn."""
+        self._score(jobs)
+        self._answer_all(jobs)
+
+    def _answer_all(self, jobs: Sequence[PendingRequest]) -> None:
+        """Answer what is not learned of requests, and finish them."""
+        for stream, its_jobs in _by_stream(jobs):
+            rest = [job for job in its_jobs if job.chosen(learn=False).any()]
+            with errors_told_to(partial(self._fail, rest)), stream.lock:
+                if rest:
+                    self._answer_batch(stream, rest, learn=False)
+        for job in jobs:
             if job.future.done():
                 continue
             if job.found is None:
-                self._pending.finish(job, self._replies.first(job))
+                self._finish(job, self._replies.first(job))
             else:
-                with errors_told_to(partial(self._pending.finish, job)):
-                    self._repeat(job, job.stream, job.found)
-        if (saving := self._saving()) is not None:
-            for stream in streams:
-                saving.save_if_due(stream)
+                with errors_told_to(partial(self._finish, job)):
+                    self._repeat(job, job.found)
 
-    def _answer(self, stream: LiveStream, jobs: list[PendingRequest], scored: Scored, learn: bool) -> Answered:
-        if not learn:
-            return answer(stream.state.adapter, scored, learn=False)
+    def _answer_batch(self, stream: LiveStream, jobs: Sequence[PendingRequest], *, learn: bool) -> Answers:
+        """Answer samples of one stream, learned or not; under its lock."""
+        chosen = [job.chosen(learn=learn) for job in jobs]
+        scored = Scored.joined([job.scored.among(one) for job, one in zip(jobs, chosen, strict=True)])
+        if learn:
+            answered = self._learn_batch(stream, scored, int(jobs[-1].sequences.max()))
+        else:
+            answered = answer(stream.state.adapter, scored, learn=False)
+        shadowing = stream.history.answers == "zero-shot"
+        given = answered
+        if shadowing and any(job.request.top or job.request.logits for job in jobs):
+            given = answer_zero_shot(self._classifier, scored)
+        now = time.perf_counter()
+        stream.statistics.add(answered, learn, [now - job.began for job in jobs])
+        stream.version += 1
+        places = [np.flatnonzero(one) for one in chosen]
+        for job, own, rows in zip(jobs, places, _consecutive(map(len, places)), strict=True):
+            self._replies.add_part(job, own, answered, given, rows, shadowing)
+        sources = [job.request.source or "" for job, own in zip(jobs, places, strict=True) for _ in own]
+        self._raise(stream, stream.health.add(scored, answered, learn, sources, stream.state.adapter))
+        return answered.answers
+
+    def _learn_batch(self, stream: LiveStream, scored: Scored, last: int) -> Answered:
+        state, began = stream.state, time.thread_time()
         try:
-            return stream.state.learn(scored, int(jobs[-1].sequences.max()))
+            answered = state.learn(scored, last)
         except Exception as error:
             stream.failed = f"stream {stream.name} could not learn what is in the journal: {error}"
             raise
+        state.unsaved += len(answered.answers)
+        state.unsaved_seconds += time.thread_time() - began
+        return answered
 
 
-def _slices(jobs: Sequence[PendingRequest]) -> Iterator[tuple[PendingRequest, slice]]:
-    """Jobs with their rows in a batch of all of them."""
-    return zip(jobs, _consecutive(map(len, jobs)), strict=True)
+def _by_stream(jobs: Iterable[PendingRequest]) -> Iterable[tuple[LiveStream, list[PendingRequest]]]:
+    streams: dict[LiveStream, list[PendingRequest]] = {}
+    for job in jobs:
+        streams.setdefault(job.its_stream, []).append(job)
+    return streams.items()
 
 
 def _consecutive(lengths: Iterable[int]) -> Iterator[slice]:
@@ -406,5 +441,5 @@ def _row_of(job: PendingRequest) -> NewRequest:
     scored = job.scored.among(learned)
     marks = None if learned.all() else learned
     return NewRequest(
-        job.stream.number, job.id_hash, asked.digest, asked.source, scored.features, scored.touches, marks
+        job.its_stream.number, job.id_hash, asked.digest, asked.source, scored.features, scored.touches, marks
     )

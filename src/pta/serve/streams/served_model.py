@@ -13,6 +13,7 @@ from pta.methods import Adapter, adapter_class, create_adapter
 from pta.models import Encoder
 from pta.monitor import ScoreReference, takes_order
 from pta.monitor.monitor import WINDOW, require_window
+from pta.serve.streams.learned_rows import Adapters
 
 LARGEST_GROUP = 256
 """Samples that are committed together."""
@@ -44,6 +45,11 @@ class ServedModel:
     def fresh(self) -> Adapter:
         """The method with nothing learned, on the host, where a replay gives the same bits."""
         return create_adapter(self.method, self.classifier, model=self.encoder, **self.parameters).to("cpu")
+
+    @cached_property
+    def adapters(self) -> Adapters:
+        """Adapters with what streams have learned."""
+        return Adapters(self.fresh())
 
     @cached_property
     def takes_order(self) -> bool:
@@ -92,8 +98,8 @@ class ServiceSettings:
     reference: ScoreReference | None = None  # of monitors; None: the first learned samples of each stream
     window: int = WINDOW  # of monitors
     repair: bool = False  # cut a damaged journal at its last whole group
-    snapshot_samples: int = 10_000
-    snapshot_seconds: float = 60.0
+    stream_memory: int = 2**29  # bytes of streams that are loaded
+    snapshot_samples: int | None = None  # before the next snapshot; None: as many as are replayed in a second
     reject_below: float | None = None  # answers of a lower probability are marked as rejected
     reject_holds: float | None = None  # samples of a lower zero-shot probability are not learned
     limits: Limits = USUAL_LIMITS  # of a picture

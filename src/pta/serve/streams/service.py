@@ -1,5 +1,8 @@
 """Service: named streams that share an encoder and a classifier; the state of each is the replay of its journal."""
 
+import math
+import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -16,15 +19,15 @@ from pta.serve.journal.rows import JournalLike, NoJournal
 from pta.serve.requests import Refused, Request, Result
 from pta.serve.streams.alarm_rows import Clock
 from pta.serve.streams.corrections import Corrections
-from pta.serve.streams.live_stream import brief_summary, full_summary, health_numbers
+from pta.serve.streams.live_stream import brief_summary, full_summary
 from pta.serve.streams.operating import Operating
 from pta.serve.streams.past import imported_adapter
 from pta.serve.streams.pending import PendingRequests
 from pta.serve.streams.pipeline import Pipeline
 from pta.serve.streams.row_export import rows_after
+from pta.serve.streams.saving import Saving
 from pta.serve.streams.served_model import ServedModel, ServiceSettings, Shape
-from pta.serve.streams.stage import one_thread
-from pta.serve.streams.stream_set import Saving, StreamSet
+from pta.serve.streams.stream_set import StreamSet
 
 _ROUNDING = 1e-4  # of a unit vector: float32 text towers differ by some 1e-6 between processors
 
@@ -39,17 +42,15 @@ class Service:
         fixed = settings.name, served.method, encoder is not None, settings.batch, journal.is_durable
         rejects = settings.reject_below is not None
         self.shape = Shape(served.classifier.dim, names, *fixed, rejects)
-        self._journal, self._draining = journal, False
+        self._journal, self._durable, self._draining = journal, durable, False
+        self._end = math.inf  # of the time to save what was measured
         self._pending = PendingRequests(settings.queue)
-        with one_thread("recover") as alone:  # a replay has the bits of what was learned on one thread
-            self._streams = alone.submit(StreamSet, served, journal, durable, settings).result()
+        self._streams = StreamSet(served, journal, durable, settings)
         self._saving: Saving | None = None
         self._pipeline = Pipeline(served, settings, journal, self._pending, self._streams, lambda: self._saving)
         if durable is not None:
-            self._saving = Saving(settings, durable, self._streams, self._pipeline.write)
-        self._corrections = Corrections(journal, self._pipeline)
-        for stream in self._streams:
-            self._pipeline.look_at(stream)  # another reaction may be chosen than before
+            self._saving = Saving(served, settings, durable, self._streams, self._pipeline.between)
+        self._corrections = Corrections(journal, self._pipeline, self._streams)
         self._clock = Clock(settings.silent_after, self._streams, self._pipeline.look_at)
         shared = self._streams, self._pipeline, self._saving, self._corrections
         self._operating = partial(Operating, served, journal, *shared)
@@ -100,26 +101,55 @@ class Service:
 
     def streams(self) -> list[dict[str, Any]]:
         """Name, sequence, position and whether it is frozen, of every stream."""
-        return [brief_summary(stream) for stream in self._streams]
+        return self._streams.summaries()
 
     def summary(self, name: str) -> dict[str, Any]:
         """What the page shows of a stream."""
-        return full_summary(self._streams.require(name), self._journal.read_only)
+        with self._streams.using(name) as stream:
+            return full_summary(stream, self._journal.read_only)
 
     def health(self, most: int) -> list[dict[str, Any]]:
-        """What is measured of the streams with the most samples, with the names of the alarms that stand."""
-        largest = sorted(self._streams, key=lambda stream: -stream.health.monitor.position)[:most]
-        return [brief_summary(stream) | health_numbers(stream) for stream in largest]
+        """What is measured of the streams with the most samples, with the names of the alarms that stand.
+
+        Those that were not loaded since the start are not among them.
+        """
+        return sorted(self._streams.measured(), key=lambda one: -one["position"])[:most]
+
+    @property
+    def streams_known(self) -> int:
+        """How many streams there are."""
+        return len(self._streams)
+
+    @property
+    def streams_loaded(self) -> int:
+        """How many of them can be used without a replay."""
+        return self._streams.in_memory
+
+    @property
+    def journal_bytes(self) -> int:
+        """The size of the journal on the disk."""
+        return 0 if self._durable is None else self._durable.bytes_on_disk()
+
+    @property
+    def snapshot_age(self) -> float | None:
+        """The seconds since this process has written a snapshot."""
+        written = None if self._saving is None else self._saving.written
+        return None if written is None else time.monotonic() - written
+
+    def observe_commits(self, observe: Callable[[float, int], object]) -> None:
+        """Tell of every commit how long it took, and how many samples it had."""
+        self._pipeline.on_commit = observe
 
     def version(self, name: str) -> int:
         """A number that changes with every group and operation."""
-        return self._streams.require(name).version
+        return self._streams.version(name)
 
     def create(self, name: str) -> dict[str, Any]:
         """Make a stream, unless it is there."""
         self._require_running()
-        self._pipeline.write(lambda: self._streams.create(name))
-        return brief_summary(self._streams.require(name))
+        self._pipeline.between(lambda: self._streams.create(name))
+        with self._streams.using(name) as stream:
+            return brief_summary(stream)
 
     def operate(self, name: str, operation: str, *, dry_run: bool = False, **argument: Any) -> dict[str, Any]:
         """Change a stream by an operation of `pta.serve.operations`, while no other is under way on it.
@@ -127,37 +157,37 @@ class Service:
         Gives {"stream", "operation", "samples", "sequence"}: how many samples it concerns, and its row. With `dry_run`
         the samples are only counted.
         """
-        stream = self._streams.require(name)
-        with stream.changing:
+        with self._streams.using(name) as stream, stream.changing:
             self._require_running()
             return self._operating(stream, operation, dry_run).operate(argument)
 
     def rows(self, name: str, after: int, limit: int) -> dict[str, Any]:
         """Learned samples after a sequence number, with their answers: `rows`, and `next` to go on after."""
-        stream = self._streams.require(name)
-        return rows_after(stream, self._pipeline.last_answers, self.shape.class_names, after, limit)
+        with self._streams.using(name) as stream:
+            return rows_after(stream, self._pipeline.last_answers, self.shape.class_names, after, limit)
 
     def export(self, name: str) -> bytes:
         """The state as a file that `pta.load_adapter` and `--state` read."""
-        stream = self._streams.require(name)
-        with stream.lock:
-            adapter = stream.state.adapter.clone()
-        return adapter.to_bytes()
+        with self._streams.using(name) as stream:
+            with stream.lock:
+                adapter = stream.state.adapter.clone()
+            return adapter.to_bytes()
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def drain(self, seconds: float) -> bool:
         """Take no more requests and wait for those that are queued; whether all were answered in time."""
-        self._draining = True
+        self._draining, self._end = True, time.monotonic() + seconds
         return self._pending.wait_until_empty(seconds)
 
     def close(self) -> None:
-        """Answer what is queued, finish operations that are under way, save a snapshot of every stream, and end.
+        """Answer what is queued, finish operations that are under way, and end.
 
-        Labels that no replay has reached are learned at the next start.
+        What was learned is in the journal. What was measured is saved as far as the time of `drain` reaches. Labels
+        that no replay has reached are learned when their stream is used again.
         """
         self._draining = True
-        for stream in self._streams:
+        for stream in self._streams.loaded():
             with stream.changing:
                 pass
         self._corrections.close()
@@ -166,7 +196,8 @@ class Service:
             self._saving.stop_dropping()
         self._pipeline.close()
         if self._saving is not None:
-            self._saving.close()
+            self._saving.close(self._end)
+        self._streams.close()
         self._journal.close()
 
     def __enter__(self) -> Self:

@@ -1,135 +1,296 @@
-"""The streams of a service by name: recovered when it starts, and saved while they learn."""
+"""The streams of a service by name. Those in use are loaded; the others rest, and keep little or nothing in memory.
+
+A stream that rests is packed: it keeps what it has learned and measured. If packed streams take too much memory, the
+least used keep nothing, because their state is the replay of the journal, and what was measured of them is on the disk.
+"""
 
 import logging
 import re
 import shutil
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from functools import partial
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from threading import RLock
+from typing import Any
 
 from pta.errors import MachineFailure, PtaError, UnreadableFile
+from pta.monitor.silence import Silence
 from pta.serve.journal.journal import Journal
 from pta.serve.journal.rows import JournalLike
 from pta.serve.requests import ITS_LETTERS, NAME, Refused
 from pta.serve.streams.answering import StreamState
 from pta.serve.streams.health import Health
 from pta.serve.streams.history import History
-from pta.serve.streams.live_stream import LiveStream
-from pta.serve.streams.past import Past, SavedState, agrees
+from pta.serve.streams.live_stream import LiveStream, brief_summary, health_numbers
+from pta.serve.streams.past import Past
 from pta.serve.streams.served_model import ServedModel, ServiceSettings
+from pta.serve.streams.stage import one_thread
 
 _log = logging.getLogger("pta.serve")
 DEFAULT = "default"
-_MANY = 1000  # rows: a second or less of replay
+_FEWEST_LOADED = 4
+
+
+@dataclass
+class RestingStream:
+    """A stream that is not loaded."""
+
+    name: str
+    number: int
+    silence: Silence
+    packed: LiveStream | None = None  # if it keeps what it has learned in memory
+    summary: dict[str, Any] | None = None  # as it was when it was loaded
+    health: dict[str, Any] | None = None
+    counts: tuple[int, ...] = (0, 0, 0)
+    version: int = 0
 
 
 class StreamSet:
-    """Streams in memory, each the replay of its rows; the thread that writes the journal makes and deletes them."""
+    """All streams. One thread loads and packs them, and the one that writes the journal makes and deletes them.
+
+    A stream is loaded from `use` to `done`; after that it may rest.
+    """
 
     def __init__(
         self, served: ServedModel, journal: JournalLike, durable: Journal | None, settings: ServiceSettings
     ) -> None:
-        self._served = served
-        self._new_health = partial(Health, served, settings)
-        self._journal = journal
-        self._durable = durable
-        self._auto_create = settings.auto_create
-        self.by_name: dict[str, LiveStream] = {}
-        self._leaving: set[str] = set()
+        self._served, self._settings = served, settings
+        self._journal, self._durable = journal, durable
+        self.on_load: Callable[[LiveStream], object] = lambda stream: None
+        self._loaded: dict[str, LiveStream] = {}  # the least used first
+        self._resting: dict[str, RestingStream] = {}  # those that rest longest first
+        self._packed = 0  # bytes
+        self._lock, self._thread = RLock(), one_thread("load")
+        self._most_loaded = max(_FEWEST_LOADED, settings.stream_memory // 2 // self._size_of_one())
         if durable is not None:
-            numbers = {str(number) for number in durable.streams().values()}
+            numbers = durable.streams()
             for folder in durable.path.parent.glob("streams/*"):
-                if folder.name.isdecimal() and folder.name not in numbers:  # deleted, and then the process was killed
-                    shutil.rmtree(folder, ignore_errors=True)
-            for name, number in durable.streams().items():
-                self.by_name[name] = _recovered(Past(served, durable, number), name, self._new_health())
-        if DEFAULT not in self.by_name:
+                if folder.name.isdecimal() and int(folder.name) not in {*numbers.values()}:
+                    shutil.rmtree(folder, ignore_errors=True)  # deleted, and then the process was killed
+            self._resting = {name: RestingStream(name, number, self._silence()) for name, number in numbers.items()}
+        if DEFAULT not in self:
             self.create(DEFAULT)
 
-    def __iter__(self) -> Iterator[LiveStream]:
-        return iter(list(self.by_name.values()))
+    def __contains__(self, name: str) -> bool:
+        return name in self._loaded or name in self._resting
 
-    def require(self, name: str) -> LiveStream:
-        """A stream, or why there is none."""
-        require_name(name)
-        stream = self.by_name.get(name)
-        if stream is None:
-            raise Refused(f"no stream is called {name}; PUT /streams/{name} makes one", 404)
-        return stream
+    def __len__(self) -> int:
+        return len(self._loaded) + len(self._resting)
+
+    @property
+    def in_memory(self) -> int:
+        """How many can be used without a replay."""
+        with self._lock:
+            return len(self._loaded) + sum(one.packed is not None for one in self._resting.values())
+
+    def loaded(self) -> list[LiveStream]:
+        """Those that are in use, or were until now."""
+        with self._lock:
+            return list(self._loaded.values())
+
+    def resting(self) -> list[RestingStream]:
+        """The others."""
+        with self._lock:
+            return list(self._resting.values())
+
+    def number(self, name: str) -> int | None:
+        """The number of a stream in the journal, if there is one of this name."""
+        found = self._loaded.get(name) or self._resting.get(name)
+        return None if found is None else found.number
+
+    def version(self, name: str) -> int:
+        """A number that changes with every group and operation of a stream."""
+        found = self._loaded.get(name) or self._resting.get(name)
+        if found is None:
+            raise _no_stream(name)
+        return found.version
 
     def require_usable(self, name: str) -> None:
         """Refuse a name that is not a stream and may not become one."""
-        if name not in self.by_name and len(self.by_name) > self._auto_create:
-            self.require(name)
         require_name(name)
+        if name not in self and len(self) > self._settings.auto_create:
+            raise _no_stream(name)
 
-    def get_or_create(self, name: str) -> LiveStream:
-        """A stream, which may come into being on first use."""
-        stream = self.by_name.get(name)
-        if stream is None:
-            self.require_usable(name)
-            stream = self.create(name)
+    # -- use --------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def using(self, name: str) -> Iterator[LiveStream]:
+        """A stream, which is loaded meanwhile, or why there is none."""
+        require_name(name)
+        stream = self.use_if_loaded(name) or self._thread.submit(self._load, name).result()
+        try:
+            yield stream
+        finally:
+            self.done(stream)
+
+    def use_if_loaded(self, name: str) -> LiveStream | None:
+        """A stream until `done`, unless it rests or there is none."""
+        with self._lock:
+            stream = self._loaded.get(name)
+            if stream is not None:
+                stream.users += 1
+                self._loaded[name] = self._loaded.pop(name)
+            return stream
+
+    def load(self, name: str, then: Callable[["Future[LiveStream]"], object]) -> None:
+        """Load a stream to be used until `done`, and say so."""
+        self._thread.submit(self._load, name).add_done_callback(then)
+
+    def keep(self, stream: LiveStream) -> None:
+        """Use a stream that is in use once more."""
+        with self._lock:
+            stream.users += 1
+
+    def done(self, stream: LiveStream) -> None:
+        """It is not used any more by one who used it."""
+        with self._lock:
+            stream.users -= 1
+
+    def _load(self, name: str) -> LiveStream:
+        if (stream := self.use_if_loaded(name)) is not None:
+            return stream
+        resting = self._resting.get(name)
+        if resting is None:
+            raise _no_stream(name)
+        try:
+            stream = self._unpacked(resting)
+        except PtaError as error:
+            _log.error("stream %s cannot be loaded: %s", name, error)
+            raise Refused(f"stream {name} cannot be loaded: {error}", 503) from None
+        with self._lock:
+            del self._resting[name]
+            self._loaded[name] = stream
+            stream.users = 1
+        self.on_load(stream)
         return stream
 
-    def create(self, name: str) -> LiveStream:
-        """A stream, made unless it is there."""
+    def _unpacked(self, resting: RestingStream) -> LiveStream:
+        stream = resting.packed
+        if stream is None:
+            assert self._durable is not None  # as without a journal streams stay in memory
+            past = Past(self._served, self._durable, resting.number)
+            stream = _recovered(past, resting.name, self._health(resting.silence))
+            stream.statistics.take_counts(resting.counts)
+            stream.version = resting.version
+        elif stream.packed is not None:
+            self._packed -= stream.packed.size
+            stream.unpack(self._served.adapters)
+        return stream
+
+    # -- rest -------------------------------------------------------------------------------------------------------
+
+    def make_room(self) -> None:
+        """Let the least used streams rest if too many are loaded."""
+        while len(self._loaded) > self._most_loaded:
+            with self._lock:
+                stream = next((one for one in self._loaded.values() if not one.users), None)
+                if stream is None:
+                    return
+                del self._loaded[stream.name]
+                resting = RestingStream(stream.name, stream.number, stream.health.silence, stream)
+                resting.summary, resting.health = brief_summary(stream), health_numbers(stream)
+                resting.counts, resting.version = stream.statistics.counts, stream.version
+                self._resting[stream.name] = resting
+            self._thread.submit(self._pack, resting)
+
+    def _pack(self, resting: RestingStream) -> None:
+        """Pack a stream, unless it is loaded again; forget those that rest longest while all take too much memory."""
+        if self._resting.get(resting.name) is not resting or resting.packed is None:
+            return
+        self._packed += resting.packed.pack(self._served.adapters)
+        most = self._settings.stream_memory // 2
+        for other in self.resting() if self._durable is not None and self._packed > most else ():
+            if (stream := other.packed) is not None and stream.packed is not None:
+                stream.keep_measured()
+                other.packed = None
+                self._packed -= stream.packed.size
+                if self._packed <= most:
+                    break
+
+    def close(self) -> None:
+        """Load and pack no more."""
+        self._thread.shutdown()
+
+    # -- made and deleted -------------------------------------------------------------------------------------------
+
+    def create(self, name: str) -> None:
+        """Make a stream, unless it is there."""
         require_name(name)
-        if name in self._leaving:
-            raise Refused(f"stream {name} is being deleted; try again soon", 409)
-        if name not in self.by_name:
-            state = StreamState.fresh(self._served)
-            number, past = self._made(name)
-            state.sequence = self._journal.last(number)[0]  # of a deleted stream of this name
-            self.by_name[name] = LiveStream(name, number, state, self._new_health(), past=past)
-        return self.by_name[name]
-
-    def _made(self, name: str) -> tuple[int, Past | None]:
-        """The row and the folder of a new stream, or neither."""
-        made: dict[int, Past | None] = {}
-
-        def make(number: int) -> None:
-            made[number] = None
-            if self._durable is not None:
-                made[number] = Past(self._served, self._durable, number)
-
+        if name in self:
+            return
         try:
-            self._journal.create(name, make)
-        except BaseException as error:
-            if self._durable is not None:
-                for number in made:
-                    shutil.rmtree(self._durable.path.parent / "streams" / str(number), ignore_errors=True)
-            if isinstance(error, UnreadableFile | MachineFailure):
-                raise Refused(f"stream {name} was not made: {error}", 503) from None
-            raise
-        ((number, past),) = made.items()
-        return number, past
+            number = self._journal.create(name)
+        except (UnreadableFile, MachineFailure) as error:
+            raise Refused(f"stream {name} was not made: {error}", 503) from None
+        state = StreamState.fresh(self._served)
+        state.sequence = self._journal.last(number)[0]  # of a deleted stream of this name
+        past = None if self._durable is None else Past(self._served, self._durable, number)
+        with self._lock:
+            self._loaded[name] = LiveStream(name, number, state, self._health(self._silence()), past=past)
 
-    def forget(self, stream: LiveStream) -> None:
-        """Let nothing more come to a stream; the default one is there again, empty."""
-        if self.by_name.get(stream.name) is not stream:
+    def delete(self, stream: LiveStream) -> None:
+        """Remove the rows and files of a stream; the default one is there again, empty."""
+        if stream.gone:
             raise Refused(f"stream {stream.name} was deleted", 404)
         if self._journal.read_only is not None:
             raise Refused(f"nothing was changed: the journal is read-only: {self._journal.read_only}", 503)
-        stream.gone = True
-        self._leaving.add(stream.name)
-        del self.by_name[stream.name]
-
-    def erase(self, stream: LiveStream) -> None:
-        """Remove the rows and files of a stream that was forgotten; if its rows stay, it is there again."""
+        with self._lock:
+            stream.gone = True
+            del self._loaded[stream.name]
         try:
             self._journal.delete(stream.number)
         finally:
-            self._leaving.remove(stream.name)
             if self._durable is not None and stream.name in self._durable.streams():
-                stream.gone = False
-                self.by_name[stream.name] = stream
+                with self._lock:
+                    stream.gone = False
+                    self._loaded[stream.name] = stream
             else:
                 if stream.past is not None:
                     shutil.rmtree(stream.past.folder, ignore_errors=True)
                 if stream.name == DEFAULT and self._journal.read_only is None:
                     self.create(DEFAULT)
+
+    def _health(self, silence: Silence) -> Health:
+        return Health(self._served, self._settings, silence)
+
+    def _silence(self) -> Silence:
+        return Silence(self._settings.silent_after)
+
+    def _size_of_one(self) -> int:
+        """About how many bytes a stream takes while it is loaded."""
+        return self._served.adapters.size + self._health(self._silence()).monitor.size
+
+    # -- summaries --------------------------------------------------------------------------------------------------
+
+    def summaries(self) -> list[dict[str, Any]]:
+        """A line about each."""
+        lines = {one.name: self._brief(one) for one in self.resting()}
+        for name in [one.name for one in self.loaded()]:
+            with suppress(Refused), self.using(name) as stream:
+                lines[name] = brief_summary(stream)
+        return sorted(lines.values(), key=lambda line: str(line["name"]))
+
+    def measured(self) -> list[dict[str, Any]]:
+        """What monitors say of streams; of those that rest, as it was when they were loaded."""
+        resting = [one.summary | one.health for one in self.resting() if one.summary and one.health]
+        loaded = []
+        for one in self.loaded():
+            with suppress(Refused), self.using(one.name) as stream:
+                loaded.append(brief_summary(stream) | health_numbers(stream))
+        return loaded + resting
+
+    def _brief(self, resting: RestingStream) -> dict[str, Any]:
+        """As it was when it was loaded, or what rows say; how much it has learned is not known before it is loaded."""
+        if resting.summary is None:
+            assert self._durable is not None  # as without a journal all were loaded
+            sequence, time = self._durable.last(resting.number)
+            operations = self._durable.operations(resting.number)
+            history = History.of(operations)
+            position = None if operations or self._durable.oldest(resting.number)[0] else sequence
+            line = {"name": resting.name, "sequence": sequence, "time": time, "position": position}
+            resting.summary = line | {"frozen": history.frozen, "answers": history.answers, "answered": 0}
+        return resting.summary
 
 
 def _recovered(past: Past, name: str, health: Health) -> LiveStream:
@@ -141,7 +302,7 @@ def _recovered(past: Past, name: str, health: Health) -> LiveStream:
             past.snapshots.remove(row.argument["first"], row.sequence - 1)
     state, read = past.replayed(History.of(operations), last)
     stream = LiveStream(name, past.number, state, health, operations, past)
-    stream.time, stream.since_snapshot = when, read
+    stream.time = when
     if stream.waiting:
         with suppress(MachineFailure):  # then nothing more is learned, either
             stream.add_operation(past.journal.operate(past.number, "corrected", {"until": last, "samples": read}))
@@ -149,100 +310,11 @@ def _recovered(past: Past, name: str, health: Health) -> LiveStream:
     return stream
 
 
+def _no_stream(name: str) -> Refused:
+    return Refused(f"no stream is called {name}; PUT /streams/{name} makes one", 404)
+
+
 def require_name(name: str) -> None:
     """Refuse a name that no stream can have."""
     if not re.fullmatch(NAME, name):
         raise Refused(f"a stream's name has {ITS_LETTERS}")
-
-
-class Saving:
-    """Writes snapshots in a thread of its own, from copies; one stream has at most one under way.
-
-    Args:
-        write: does something in the thread that writes the journal, and waits for it.
-    """
-
-    def __init__(
-        self,
-        settings: ServiceSettings,
-        journal: Journal,
-        streams: StreamSet,
-        write: Callable[[Callable[[], object]], object],
-    ) -> None:
-        self._settings = settings
-        self._journal = journal
-        self._streams = streams
-        self._write = write
-        self._under_way: set[LiveStream] = set()
-        self._may_drop = True
-        self.thread = ThreadPoolExecutor(1, "snapshots")
-        for stream in streams:
-            if stream.since_snapshot > _MANY:  # so that the next start need not replay them again
-                self.save(stream)
-
-    def save_if_due(self, stream: LiveStream) -> None:
-        """Begin a snapshot if enough was learned, or if anything was and the last one is old."""
-        is_old = time.monotonic() - stream.snapshot_taken >= self._settings.snapshot_seconds
-        due = stream.since_snapshot >= (1 if is_old else self._settings.snapshot_samples)
-        if due and stream not in self._under_way and not stream.gone:
-            self.save(stream)
-            self.thread.submit(self._make_room)
-
-    def save(self, stream: LiveStream) -> "Future[None]":
-        """Begin a snapshot."""
-        assert stream.past is not None  # as there is a journal
-        self._under_way.add(stream)
-        with stream.lock:
-            state = stream.state.copy()
-            fingerprint = stream.applied.fingerprint(state.sequence)
-            monitor = stream.health.monitor.pack()
-            when = stream.time
-            stream.since_snapshot = 0
-            stream.snapshot_taken = time.monotonic()
-        snapshots = stream.past.snapshots
-
-        def write() -> None:
-            try:
-                if not stream.gone and stream.failed is None:
-                    snapshots.save(state, when, fingerprint, self._settings.snapshot_samples, monitor)
-            except (PtaError, OSError) as error:
-                _log.warning("no snapshot of stream %s: %s", stream.name, error)
-            finally:
-                self._under_way.discard(stream)
-
-        return self.thread.submit(write)
-
-    def stop_dropping(self) -> None:
-        """Drop nothing more, because the thread that writes the journal ends."""
-        self._may_drop = False
-        self.thread.submit(lambda: None).result()
-
-    def close(self) -> None:
-        """Save what was learned since the last snapshots, and end."""
-        for stream in self._streams:
-            if stream.since_snapshot:
-                self.save(stream)
-        self.thread.shutdown()
-
-    def _make_room(self) -> None:
-        """Drop whole snapshot intervals of the journal, oldest first, while it is too large."""
-        largest = self._settings.journal_max
-        while largest is not None and self._may_drop and self._journal.size() > largest:
-            firsts = []
-            for stream in self._streams:
-                if (past := stream.past) is not None:
-                    with stream.lock:
-                        agreeing = past.snapshots.agreeing(stream.history, past.oldest[0])
-                    firsts += [(agreeing[0].time, agreeing[0].sequence, past, agreeing[0])] if agreeing else []
-            if not firsts:
-                return
-            _, sequence, past, saved = min(firsts, key=lambda first: first[:2])
-            self._write(partial(self._drop, past, saved))
-            if past.oldest[0] < sequence:
-                return  # a group reaches over the snapshot, or it no longer agrees
-            past.snapshots.remove(0, sequence - 1)
-
-    def _drop(self, past: Past, saved: SavedState) -> None:
-        """Drop the rows up to a snapshot, if it agrees with the operations that are written by now."""
-        if agrees(saved, History.of(self._journal.operations(past.number))):
-            self._journal.drop_until(past.number, saved.sequence)
