@@ -82,7 +82,7 @@ def test_a_damaged_snapshot_is_noticed_and_an_older_one_is_taken(tmp_path, where
     assert caplog.records
 
 
-def test_without_the_rows_before_a_damaged_snapshot_the_service_does_not_start(tmp_path):
+def test_without_the_rows_before_a_damaged_snapshot_its_stream_alone_is_refused(tmp_path):
     with open_service(tmp_path, snapshot_samples=5, journal_max=1) as service:
         for seed in range(30):
             ask(service, seed)
@@ -98,8 +98,10 @@ def test_without_the_rows_before_a_damaged_snapshot_the_service_does_not_start(t
         assert same_bits(live, state_of(service))
     for path in snapshots(tmp_path):
         spoil(path, "truncated")
-    with pytest.raises(PtaError, match="the journal no longer reaches back so far"):
-        open_service(tmp_path)
+    with open_service(tmp_path) as service:
+        assert "the journal no longer reaches back so far" in str(refused(503, service.summary, "default"))
+        refused(503, ask, service, 1)
+        assert ask(service, 1, stream="another").learned
 
 
 def test_a_stream_without_rows_does_not_keep_others_from_making_room(tmp_path):
@@ -281,9 +283,9 @@ def test_a_damaged_identity_is_refused_in_one_line(tmp_path, identity):
 
 
 def test_a_state_from_another_processor_is_said_in_the_log(tmp_path, caplog, monkeypatch):
-    with open_service(tmp_path) as service:
+    with open_service(tmp_path, snapshot_samples=1) as service:
         ask(service, 1)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "ANOTHER")
-    with caplog.at_level(logging.WARNING, "pta.serve"):
-        open_service(tmp_path).close()
+    with caplog.at_level(logging.WARNING, "pta.serve"), open_service(tmp_path) as service:
+        service.summary("default")
     assert "agree up to rounding" in caplog.text

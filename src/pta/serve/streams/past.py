@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from pta import __version__
+from pta.core.labels import NONE
 from pta.door.files import load_tensors, pack_tensors, read_tensors, remove_temporary_files, write_atomically
 from pta.engines.gpu.processors import numba_is_installed
 from pta.errors import PtaError, StateMismatch, UnreadableFile
@@ -306,6 +307,14 @@ class Past:
         answers = np.zeros(batch.last - batch.first + 1, ANSWER)
         answers[group.sequences - batch.first] = answered.answers
         return answers
+
+    def count_in_force(self, history: History) -> int | None:
+        """How many samples a state of a history has learned; None if it began with others, imported or dropped."""
+        if self.oldest[0] or any(row.kind == "import" for row in history.in_force):
+            return None
+        labels = history.labels
+        of_no_class = np.count_nonzero((labels.classes == NONE) & labels.has_effect)
+        return self._count(history.spans(0, self.last), history.unlearned) - of_no_class
 
     def count_changed(self, before: History, after: History) -> int:
         """How many samples are in force under one history and not the other, or have another label."""

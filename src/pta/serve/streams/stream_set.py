@@ -281,15 +281,15 @@ class StreamSet:
         return loaded + resting
 
     def _brief(self, resting: RestingStream) -> dict[str, Any]:
-        """As it was when it was loaded, or what rows say; how much it has learned is not known before it is loaded."""
+        """As it was when it was loaded, or what its rows say."""
         if resting.summary is None:
             assert self._durable is not None  # as without a journal all were loaded
+            past = Past(self._served, self._durable, resting.number)
+            history = History.of(self._durable.operations(resting.number))
             sequence, time = self._durable.last(resting.number)
-            operations = self._durable.operations(resting.number)
-            history = History.of(operations)
-            position = None if operations or self._durable.oldest(resting.number)[0] else sequence
-            line = {"name": resting.name, "sequence": sequence, "time": time, "position": position}
-            resting.summary = line | {"frozen": history.frozen, "answers": history.answers, "answered": 0}
+            line = {"name": resting.name, "sequence": sequence, "time": time, "answered": 0}
+            line |= {"position": past.count_in_force(history), "frozen": history.frozen, "answers": history.answers}
+            resting.summary = line
         return resting.summary
 
 
