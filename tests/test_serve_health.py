@@ -104,6 +104,11 @@ def test_hold_stops_learning_while_the_alarm_stands(tmp_path, durable):
         assert len(health(service)["last_answers"]) == 20
 
 
+def measured_in(folder):
+    """The file with what was measured of the default stream."""
+    return folder / "streams" / "1" / "monitor" / "latest.safetensors"
+
+
 def test_without_a_reaction_an_alarm_is_noted(tmp_path):
     with open_service(tmp_path) as service:
         learn_usual(service)
@@ -215,6 +220,7 @@ def test_another_reaction_is_in_force_from_the_start(tmp_path):
             ask(service, foreign(seed))  # and the rows of the last alarms are written before the end
     for reactions in ({}, HOLD):
         with open_service(tmp_path, reactions=reactions) as service:
+            service.summary("default")  # which loads the stream
             settle(service)
             assert standing(service)["foreign-input"] == reactions.get("foreign-input", "note")
             assert ask(service, foreign(50)).learned == (not reactions)
@@ -230,16 +236,16 @@ def test_alarms_of_requests_that_wait_at_the_end_are_written(tmp_path):
 
 
 def test_an_alarm_that_cannot_end_is_not_reacted_to(tmp_path):
-    """Without a snapshot the reference is gone, and without learning there would never be another."""
+    """Without what was measured the reference is gone, and without learning there would never be another."""
     with open_service(tmp_path, reactions=HOLD | {"changed-more": "hold"}) as service:
         learn_usual(service)
         flood(service)
         assert standing(service)["foreign-input"] == "hold"
-        (snapshot,) = (tmp_path / "streams" / "1" / "snapshots").glob("*.safetensors")  # because of the alarm
-        assert read_monitor(snapshot)[1]["standing"].keys() == {"foreign-input"}
-    for snapshot in (tmp_path / "streams" / "1" / "snapshots").iterdir():
-        snapshot.unlink()
+        service._saving.thread.submit(lambda: None).result()
+        assert read_monitor(measured_in(tmp_path))[1]["standing"].keys() == {"foreign-input"}  # because of the alarm
+    measured_in(tmp_path).unlink()
     with open_service(tmp_path, reactions=HOLD) as service:
+        service.summary("default")
         settle(service)
         assert standing(service)["foreign-input"] == "note"
         assert ask(service, 1).learned
@@ -275,12 +281,11 @@ def test_a_reference_is_what_samples_are_compared_with_from_the_start(tmp_path):
         assert "foreign-input" in standing(service)
 
 
-def test_a_snapshot_keeps_the_monitor_and_a_damaged_one_starts_empty(tmp_path, monkeypatch, caplog):
+def test_the_end_keeps_the_monitor_and_a_damaged_one_starts_empty(tmp_path, monkeypatch, caplog):
     with open_service(tmp_path) as service:
         learn_usual(service)
         position = health(service)["position"]
-    (snapshot,) = (tmp_path / "streams" / "1" / "snapshots").glob("*.safetensors")
-    assert "counts" in read_monitor(snapshot)[0]
+    assert "counts" in read_monitor(measured_in(tmp_path))[0]
     with open_service(tmp_path) as service:
         assert health(service)["position"] == position
     monkeypatch.setattr("pta.serve.streams.health.read_monitor", lambda path: ({}, {}))
@@ -292,9 +297,10 @@ def test_a_snapshot_keeps_the_monitor_and_a_damaged_one_starts_empty(tmp_path, m
 def test_an_erased_source_leaves_no_feature_in_the_monitor(tmp_path):
     with open_service(tmp_path) as service:
         ask(service, 1, count=10, source="door")
+        service._saving.save(live_stream(service)).result()
+        assert read_monitor(measured_in(tmp_path))[0]["pending_features"].any()
         service.operate("default", "unlearn", source="door", erase=True)
-        for snapshot in (tmp_path / "streams" / "1" / "snapshots").glob("*.safetensors"):
-            assert not read_monitor(snapshot)[0]["pending_features"].any()
+        assert not read_monitor(measured_in(tmp_path))[0]["pending_features"].any()
 
 
 def test_silence_is_an_alarm_that_the_next_sample_ends(tmp_path):

@@ -87,6 +87,6 @@ def test_learning_and_replaying_use_one_thread_and_encoding_uses_all(served, tmp
         assert used == {"encode_prepared": 3, "learn": 1}
         service.operate("default", "rewind", sequence=1)
         assert used.pop("learn_again") == 1
-        service._saving.save = lambda stream: None
-    with Service.open(served, tmp_path):
+    with Service.open(served, tmp_path) as service:
+        service.summary("default")
         assert used["learn_again"] == 1

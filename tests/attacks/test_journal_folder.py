@@ -1,5 +1,6 @@
 """A data folder after damage, a full disk or an older version: named, refused or carried on."""
 
+import logging
 import os
 import random
 import sqlite3
@@ -43,8 +44,10 @@ def test_a_flipped_bit_in_an_import_is_never_replayed_into_another_state(tmp_pat
         (problem,) = check_folder(tmp_path / "data")
         assert str(imported) in problem
         assert "digest that names it" in problem
-        with pytest.raises(UnreadableFile, match="digest that names it"):
-            open_service(tmp_path / "data")
+        with open_service(tmp_path / "data") as service:
+            with pytest.raises(Refused, match="digest that names it") as refusal:
+                service.summary("default")
+            assert refusal.value.status == 503
         imported.write_bytes(whole)
     assert check_folder(tmp_path / "data") == []
     with open_service(tmp_path / "data") as service:
@@ -65,47 +68,33 @@ def test_a_check_names_every_snapshot_with_a_flipped_bit(tmp_path):
     assert all(str(path) in problem for path, problem in zip(paths, found, strict=True))
 
 
-@pytest.mark.parametrize("failing", ["streams/2", "snapshots", "imports"])
-def test_a_stream_that_could_not_be_made_leaves_nothing(tmp_path, monkeypatch, failing):
-    with open_service(tmp_path / "data") as service:
-        made, real = [], Path.mkdir
+@pytest.mark.parametrize("failing", ["streams/1", "snapshots", "monitor"])
+def test_a_folder_that_cannot_be_made_costs_no_sample(tmp_path, monkeypatch, caplog, failing):
+    real = Path.mkdir
 
-        def mkdir(self, *arguments, **named):
-            if "streams/2" in str(self):
-                made.append(self)
-                if str(self).endswith(failing):
-                    raise OSError(28, "No space left on device")
-            return real(self, *arguments, **named)
+    def mkdir(self, *arguments, **named):
+        if str(self).endswith(failing):
+            raise OSError(28, "No space left on device")
+        return real(self, *arguments, **named)
 
-        with monkeypatch.context() as full:
-            full.setattr(Path, "mkdir", mkdir)
-            with pytest.raises(Refused, match=r"stream street was not made: .*no space left") as refusal:
-                service.create("street")
-        assert made
+    with caplog.at_level(logging.WARNING, "pta.serve"), open_service(tmp_path, snapshot_samples=2) as service:
+        monkeypatch.setattr(Path, "mkdir", mkdir)
+        for seed in range(5):
+            assert ask(service, seed).learned
+        live = state_of(service)
+    assert "no space left" in caplog.text
+    monkeypatch.undo()
+    with open_service(tmp_path) as service:
+        assert same_bits(state_of(service), live)
+
+
+def test_a_stream_whose_row_cannot_be_written_is_not_made(tmp_path):
+    with open_service(tmp_path) as service:
+        service._journal._database.writer.execute("PRAGMA query_only = ON")  # as a full disk would refuse
+        with pytest.raises(Refused, match="stream street was not made") as refusal:
+            service.create("street")
         assert refusal.value.status == 503
         assert [one["name"] for one in service.streams()] == ["default"]
-        assert service._journal.streams() == {"default": 1}
-        assert not (tmp_path / "data" / "streams" / "2").exists()
-        service.create("street")
-        ask(service, 1, stream="street")
-    with open_service(tmp_path / "data") as service:
-        assert service.summary("street")["position"] == 1
-
-
-def test_a_stream_whose_row_cannot_be_written_leaves_no_folder(tmp_path, monkeypatch):
-    with open_service(tmp_path) as service:
-
-        def full(*arguments):
-            assert Past(*arguments).folder.exists()
-            service._journal._database.writer.execute(
-                "SELECT no_such_function()"
-            )  # as a full disk would end the transaction
-
-        with monkeypatch.context() as context:
-            context.setattr("pta.serve.streams.stream_set.Past", full)
-            with pytest.raises(PtaError):
-                service.create("street")
-        assert not (tmp_path / "streams" / "2").exists()
     with open_service(tmp_path) as service:
         assert [one["name"] for one in service.streams()] == ["default"]
         service.create("street")
@@ -178,30 +167,19 @@ def test_only_the_owner_can_read_what_a_service_keeps(tmp_path):
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-@pytest.mark.extensive
-@pytest.mark.parametrize("rows", [1000, 1200])
-def test_a_start_that_replays_more_than_1000_rows_writes_a_snapshot(tmp_path, rows):
-    with open_service(tmp_path) as service:
-        for seed in range(rows // 200):
-            ask(service, seed, count=200)
-    for path in tmp_path.glob("streams/*/snapshots/*"):
-        path.unlink()
-    with open_service(tmp_path) as service:
-        service._saving.thread.submit(lambda: None).result()
-        assert len(list(tmp_path.glob("streams/*/snapshots/*"))) == (rows > 1000)
-        assert same_bits(state_of(service), replayed(service._journal))
-
-
-def test_a_start_that_replays_many_rows_writes_a_snapshot(tmp_path, monkeypatch):
-    monkeypatch.setattr("pta.serve.streams.stream_set._MANY", 10)
+@pytest.mark.parametrize("longest", [0.0, 1e9])
+def test_a_stream_whose_replay_takes_long_has_a_snapshot_once_it_is_loaded(tmp_path, monkeypatch, longest):
     with open_service(tmp_path) as service:
         for seed in range(11):
             ask(service, seed)
-    for path in tmp_path.glob("streams/*/snapshots/*"):
-        path.unlink()
+    assert not list(tmp_path.glob("streams/*/snapshots/*"))
+    monkeypatch.setattr("pta.serve.streams.saving._LONGEST_REPLAY", longest)
     with open_service(tmp_path) as service:
+        assert not list(tmp_path.glob("streams/*/snapshots/*"))
+        service.summary("default")
         service._saving.thread.submit(lambda: None).result()
-        assert len(list(tmp_path.glob("streams/*/snapshots/*"))) == 1
+        assert len(list(tmp_path.glob("streams/*/snapshots/*"))) == (not longest)
+        assert same_bits(state_of(service), replayed(service._journal))
 
 
 def test_an_answer_that_was_not_stored_is_replayed_once_then_stored(tmp_path, monkeypatch):
@@ -228,7 +206,7 @@ def test_an_answer_that_was_not_stored_is_replayed_once_then_stored(tmp_path, mo
 @pytest.mark.parametrize("name", ["00000000000000000009.safetensors", ".unfinished"])
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")])
 def test_what_is_no_file_among_the_snapshots_is_refused_in_one_line(tmp_path, make, name):
-    with open_service(tmp_path) as service:
+    with open_service(tmp_path, snapshot_samples=1) as service:
         ask(service, 1)
     make(path := tmp_path / "streams" / "1" / "snapshots" / name)
     for attempt in (open_service, check_folder, lambda folder: back_up(folder, tmp_path / "backup")):
@@ -241,7 +219,8 @@ def test_what_is_no_file_among_the_snapshots_is_refused_in_one_line(tmp_path, ma
 def test_a_hard_link_in_a_data_folder_keeps_its_rights(tmp_path):
     (mine := tmp_path / "mine").write_text("mine")
     mine.chmod(0o644)
-    open_service(tmp_path / "data").close()
+    with open_service(tmp_path / "data", snapshot_samples=1) as service:
+        ask(service, 1)
     for name in ("journal.notes", "streams/1/snapshots/00000000000000000000.safetensors"):
         (tmp_path / "data" / name).hardlink_to(mine)
     open_service(tmp_path / "data").close()
@@ -265,7 +244,7 @@ def test_an_erasure_removes_what_repairs_have_left_and_nothing_else(tmp_path):
 
 
 def test_a_repair_ignores_a_snapshot_of_a_number_that_no_row_has(tmp_path):
-    with open_service(tmp_path) as service:
+    with open_service(tmp_path, snapshot_samples=1) as service:
         ask(service, 1)
     (tmp_path / "streams" / "1" / "snapshots" / f"{10**199}.safetensors").write_bytes(b"")
     with open_service(tmp_path, repair=True) as service:

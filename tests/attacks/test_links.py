@@ -247,11 +247,14 @@ def test_a_new_journal_is_not_written_through_links(tmp_path, precious, plant):
     open_journal(tmp_path / "data").close()
 
 
-@pytest.mark.parametrize("level", ["streams", "streams/1", "streams/1/snapshots", "streams/1/imports"])
+@pytest.mark.parametrize(
+    "level", ["streams", "streams/1", "streams/1/snapshots", "streams/1/imports", "streams/1/monitor"]
+)
 def test_folders_of_a_service_that_lead_elsewhere_are_refused_and_nothing_is_removed(tmp_path, precious, level):
     data = tmp_path / "data"
-    with open_service(data) as service:
+    with open_service(data, snapshot_samples=1) as service:
         ask(service, 1)
+        service.operate("default", "import", content=service.export("default"))
     (data / level).rename(tmp_path / "moved")
     (data / level).symlink_to(precious.parent)
     (precious.parent / "letters").mkdir()
@@ -262,7 +265,7 @@ def test_folders_of_a_service_that_lead_elsewhere_are_refused_and_nothing_is_rem
 
 
 def test_a_service_removes_its_unfinished_files_and_nothing_else(tmp_path):
-    with open_service(tmp_path) as service:
+    with open_service(tmp_path, snapshot_samples=1) as service:
         ask(service, 1)
     folder = tmp_path / "streams" / "1" / "snapshots"
     (folder / ".notes").write_text("mine")
@@ -270,7 +273,8 @@ def test_a_service_removes_its_unfinished_files_and_nothing_else(tmp_path):
     (tmp_path / "streams" / "2").mkdir()  # of a stream whose row was not written
     for name in (f".{7:020}.safetensors", f"..{7:020}.safetensors.4711.0123abcd"):
         (folder / name).touch()
-    with open_service(tmp_path):
+    with open_service(tmp_path) as service:
+        service.summary("default")
         assert sorted(path.name for path in folder.glob(".*")) == [".notes"]
         assert sorted(path.name for path in (tmp_path / "streams").iterdir()) == ["1", "letters"]
 

@@ -130,7 +130,6 @@ def test_the_state_after_pictures_and_features_is_the_replay_of_the_journal(serv
             futures.append(submit(service, features=random_features(service, 1 + number % 3)))
         assert all(future.result(PATIENCE).learned for future in futures)
         live = state_of(service)
-        service._saving.save = lambda stream: None
     with Service.open(served, tmp_path) as again:
         assert same_bits(live, state_of(again))
 

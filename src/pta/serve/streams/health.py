@@ -73,6 +73,11 @@ class Health:
         self.monitor.unpack(*kept, source)
         self.position = self.monitor.position
 
+    def forget_pending(self) -> None:
+        """Forget the samples of which features are kept."""
+        self.monitor.memory.forget_pending()
+        self.position = self.monitor.position
+
     def forget_prototypes(self) -> None:
         """Let prototypes be where they are: an operation has moved them, not samples."""
         self.monitor.memory.cosines[:] = NO_COSINE

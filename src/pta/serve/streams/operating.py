@@ -122,7 +122,7 @@ class Operating:
         if is_erasing:
             assert self._saving is not None  # as there is a journal
             with stream.lock:
-                stream.health.monitor.memory.forget_pending()
+                stream.health.forget_pending()
             self._saving.save(stream).result()  # snapshots that learned from the rows go before the rows
             self._saving.thread.submit(past.snapshots.remove, first, done["sequence"] - 1).result()
             self._pipeline.between(lambda: self._erase(past, source, done["sequence"]))

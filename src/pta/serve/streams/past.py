@@ -65,6 +65,7 @@ class SavedState(NamedTuple):
     time: float
     fingerprint: str  # of the rows in force up to it
     path: Path
+    position: int
 
 
 class NewSnapshot(NamedTuple):
@@ -73,6 +74,7 @@ class NewSnapshot(NamedTuple):
     sequence: int
     time: float
     fingerprint: str
+    position: int
     learned: Learned
     touches: dict[int, int]  # of classes that have any
 
@@ -81,7 +83,8 @@ class NewSnapshot(NamedTuple):
         """Copies of what a state has learned."""
         classes = np.flatnonzero(state.touches)
         touches = dict(zip(classes.tolist(), state.touches[classes].tolist(), strict=True))
-        return cls(state.sequence, time, fingerprint, adapters.learned(state.adapter), touches)
+        adapter = state.adapter
+        return cls(state.sequence, time, fingerprint, adapter.position, adapters.learned(adapter), touches)
 
 
 class Snapshots:
@@ -101,8 +104,10 @@ class Snapshots:
         for folder in (self._folder.parent.parent, self._folder.parent, self._folder):
             make_private_folder(folder)
         part = self._folder / _UNFINISHED.format(f"{new.sequence:020}")
+        stream: dict[str, Any]
         stream = {"sequence": new.sequence, "time": new.time, "fingerprint": new.fingerprint, "made_by": made_by()}
-        about = {"kind": _KIND, "version": _VERSION, "stream": {**stream, "touches": new.touches}}
+        stream |= {"touches": new.touches}
+        about = {"kind": _KIND, "version": _VERSION, "position": new.position, "stream": stream}
         content = pack_tensors(new.learned.packed(), about)
         write_atomically(part, content)
         keep_private(part)
@@ -112,7 +117,7 @@ class Snapshots:
             if one.sequence == new.sequence and one.path != path:
                 one.path.unlink(missing_ok=True)
         rest = [one for one in self.saved if one.sequence != new.sequence]
-        saved = [*rest, SavedState(new.sequence, new.time, new.fingerprint, path)]
+        saved = [*rest, SavedState(new.sequence, new.time, new.fingerprint, path, new.position)]
         kept, last = [], -interval
         for number, one in enumerate(saved):
             if one.sequence - last >= interval or number >= len(saved) - _KEPT:
@@ -199,8 +204,10 @@ def _about(path: Path) -> dict[str, Any]:
 
 def _described(path: Path) -> SavedState | None:
     try:
-        about = _about(path)["stream"]
-        return SavedState(int(path.stem.partition("-")[0]), float(about["time"]), str(about["fingerprint"]), path)
+        about = _about(path)
+        stream, sequence = about["stream"], int(path.stem.partition("-")[0])
+        fingerprint = str(stream["fingerprint"])
+        return SavedState(sequence, float(stream["time"]), fingerprint, path, int(about["position"]))
     except (PtaError, ValueError, TypeError, KeyError, RecursionError) as error:
         _log.warning("%s is not used: %s", path, error)
         return None
@@ -285,8 +292,7 @@ class Past:
             if event is None:
                 break
             if event.kind == "import":
-                path = self._imports / f"{event.argument['digest']}.safetensors"
-                require_named(path)
+                require_named(path := self._import(event))
                 state.adapter = imported_adapter(path, self._served)
                 state.touches = np.zeros_like(state.touches)
             else:
@@ -308,13 +314,22 @@ class Past:
         answers[group.sequences - batch.first] = answered.answers
         return answers
 
-    def count_in_force(self, history: History) -> int | None:
-        """How many samples a state of a history has learned; None if it began with others, imported or dropped."""
-        if self.oldest[0] or any(row.kind == "import" for row in history.in_force):
-            return None
+    def count_in_force(self, history: History) -> int:
+        """How many samples a state of a history has learned, from the newest snapshot or import that it begins with."""
+        start, position = 0, 0
+        for saved in self.snapshots.usable(history, self.oldest[0], self.last):
+            start, position = saved.sequence, saved.position
+            break
+        for event in history.events:
+            if event.kind == "import" and event.sequence > start:
+                position = int(load_tensors(self._import(event), "state", only=[])[1]["position"])
         labels = history.labels
-        of_no_class = np.count_nonzero((labels.classes == NONE) & labels.has_effect)
-        return self._count(history.spans(0, self.last), history.unlearned) - of_no_class
+        of_no_class = (labels.classes == NONE) & labels.has_effect & (labels.sequences > start)
+        later = self._count(history.spans(start, self.last), history.unlearned)
+        return position + later - int(np.count_nonzero(of_no_class))
+
+    def _import(self, event: OperationRow) -> Path:
+        return self._imports / f"{event.argument['digest']}.safetensors"
 
     def count_changed(self, before: History, after: History) -> int:
         """How many samples are in force under one history and not the other, or have another label."""

@@ -62,7 +62,7 @@ class Pipeline:
         self._pending = pending
         self._quota, self._reject_holds = settings.quota, settings.reject_holds
         self._streams, self._saving = streams, saving
-        streams.on_load = self.look_at  # another reaction may be chosen than before
+        streams.on_load = self._begin
         adapter = served.fresh()
         warm_up(adapter)
         self._classifier = adapter.classifier
@@ -94,6 +94,12 @@ class Pipeline:
         change = Change(work)
         self._learning.put([change])
         return change.future.result()
+
+    def _begin(self, stream: LiveStream) -> None:
+        """A stream was loaded: another reaction may be chosen than before, and its replay may have taken long."""
+        self.look_at(stream)
+        if (saving := self._saving()) is not None:
+            saving.save_if_due(stream)
 
     def look_at(self, stream: LiveStream) -> None:
         """Have the rows of alarms written that are due without a sample."""

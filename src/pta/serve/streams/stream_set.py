@@ -287,9 +287,10 @@ class StreamSet:
             past = Past(self._served, self._durable, resting.number)
             history = History.of(self._durable.operations(resting.number))
             sequence, time = self._durable.last(resting.number)
-            line = {"name": resting.name, "sequence": sequence, "time": time, "answered": 0}
-            line |= {"position": past.count_in_force(history), "frozen": history.frozen, "answers": history.answers}
-            resting.summary = line
+            line = {"name": resting.name, "sequence": sequence, "time": time, "position": None, "answered": 0}
+            with suppress(PtaError, KeyError, ValueError):  # of a damaged file, which is told when it is loaded
+                line["position"] = past.count_in_force(history)
+            resting.summary = line | {"frozen": history.frozen, "answers": history.answers}
         return resting.summary
 
 
