@@ -136,6 +136,15 @@ class StreamOptions:
         int | None,
         typer.Option(parser=parse_size, metavar="SIZE", help="When the journal is larger, its oldest part is dropped."),
     ] = None
+    stream_memory: Annotated[
+        int,
+        typer.Option(
+            parser=parse_size,
+            metavar="SIZE",
+            help="Memory of streams; those used least are loaded when asked for.",
+            show_default="512M",
+        ),
+    ] = ServiceSettings.stream_memory
     reject_below: options.RejectBelow = None
     reject_holds: options.RejectHolds = None
     on: On = None

@@ -85,6 +85,13 @@ class ZeroShotClassifier:
         digest.update(repr((self.class_names, self.scale, self.bias, self.dim)).encode())
         return digest.hexdigest()[:16]
 
+    def first(self, count: int) -> "ZeroShotClassifier":
+        """The classifier of the first so many classes."""
+        part, prompts = copy(self), self.prompts
+        names = self.class_names[:count]
+        vars(part).update(anchors=self.anchors[:count], class_names=names, prompts=prompts and prompts[:count])
+        return part
+
     def logits(self, features: Tensor) -> Tensor:
         """z = scale·F·Tᵀ + bias, B×C."""
         z = (features * self.scale) @ self.anchors.T  # scaling B×d numbers is cheaper than B×C

@@ -69,9 +69,7 @@ def add_class(adapter: Adapter, name: str, anchor: object) -> Adapter:
     It is refused for a method whose state depends on the number of classes (`Adapter.fixed_classes`). A prior over the
     classes gives the new one an equal share.
     """
-    for piece in adapter.pieces.values():
-        if piece.per_class and piece.owner.fixed_classes:
-            raise StateMismatch(f"no class can be added to a state of {piece.owner.name}: {piece.owner.fixed_classes}")
+    require_growing(adapter)
     old = adapter.classifier
     require_new_class(name, old.class_names)
     row = plain_tensor("the anchor", anchor, InvalidParameter).to(old.anchors)
@@ -80,11 +78,24 @@ def add_class(adapter: Adapter, name: str, anchor: object) -> Adapter:
     row = row / torch.linalg.vector_norm(row)  # so that the anchors of the others keep their bits
     new = ZeroShotClassifier(torch.cat([old.anchors, row[None]]), [*old.class_names, name], old.scale, old.bias)
     grown = type(adapter)(new, model=adapter.model, checked=adapter.parameters)
-    before = adapter.state()
-    grown._put({key: _with_row(before[key], key, piece) for key, piece in grown.pieces.items()})
-    grown.refresh_state()
-    grown._put_checked(grown.state(), f"the state with {shown(name)}")
+    take_state(grown, adapter)
     return grown
+
+
+def require_growing(adapter: Adapter) -> None:
+    """Refuse a method whose state depends on the number of classes."""
+    for piece in adapter.pieces.values():
+        if piece.per_class and piece.owner.fixed_classes:
+            raise StateMismatch(f"no class can be added to a state of {piece.owner.name}: {piece.owner.fixed_classes}")
+
+
+def take_state(grown: Adapter, adapter: Adapter) -> None:
+    """Give a new adapter, which has more classes at the end, the state of another one."""
+    before = adapter.state()
+    grown._put({key: _with_rows(before[key], key, piece) for key, piece in grown.pieces.items()})
+    grown.refresh_state()
+    added = grown.classifier.class_names[adapter.classifier.classes :]
+    grown._put_checked(grown.state(), f"the state with {shown(', '.join(added))}")
 
 
 def require_new_class(name: str, class_names: Sequence[str]) -> None:
@@ -93,15 +104,16 @@ def require_new_class(name: str, class_names: Sequence[str]) -> None:
         raise InvalidParameter(f"there is a class {shown(name)} already")
 
 
-def _with_row(old: Tensor, name: str, new: Piece) -> Tensor:
-    """A piece of state with what a new adapter has for the class that is added."""
+def _with_rows(old: Tensor, name: str, new: Piece) -> Tensor:
+    """A piece of state with what a new adapter has for the classes that are added."""
     fresh = new.tensor
     if new.per_class and fresh.shape[1:] == old.shape[1:]:
         return torch.cat([old, fresh[len(old) :]])
     if fresh.shape == old.shape:
         return old
     if new.within is DISTRIBUTIONS and old.ndim == 1:
-        return torch.cat([old * (1 - fresh[-1]), fresh[-1:]])
+        added = fresh[len(old) :]
+        return torch.cat([old * (1 - added.sum()), added])
     if fresh.ndim == old.ndim == 1:
         return torch.cat([old, fresh[len(old) :]])
     raise StateMismatch(f"no class can be added to a state of {new.owner.name}: {name} depends on how many there are")

@@ -1,7 +1,7 @@
 """From features to what is known without a state, and from logits to answers: columns of B samples, on the host."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, compress, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from pta.engines.pta.rule import DOUBT, Rule
 from pta.engines.pta.touches import find_touches
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.methods import Adapter
+from pta.methods.classes import take_state
 from pta.serve.journal.rows import ANSWER, Answers
 from pta.serve.streams.served_model import ServedModel, rule_of
 
@@ -183,6 +184,9 @@ class StreamState:
         self.adapter.reset(classes)
         self.touches[slice(None) if classes is None else list(classes)] = 0
 
-    def copy(self) -> "StreamState":
-        """An independent copy."""
-        return replace(self, adapter=self.adapter.clone(), touches=self.touches.copy())
+    def grow(self, served: ServedModel) -> None:
+        """Go on with more classes."""
+        grown = served.adapters.new()
+        take_state(grown, self.adapter)
+        self.adapter, added = grown, served.classifier.classes - len(self.touches)
+        self.touches = np.append(self.touches, np.zeros(added, np.int64))

@@ -11,6 +11,7 @@ force excludes.
   last label of a sample counts, and a sample that is excluded has none.
 * *Undo* lifts the last operation in force. Un-learning that erased the samples is passed over.
 * *Freeze* and *thaw* change no state, and neither does *answers*, which says whose answers are given.
+* *Classes* says that classes were added, from which row on samples are compared with them, too. Nothing lifts it.
 * *Alarm* says that an alarm of a monitor was raised or is over, and what follows from it while it stands. It changes no
   state, and nothing lifts it.
 
@@ -48,7 +49,9 @@ class History:
     undoable: OperationRow | None
     """What an undo would lift."""
     events: tuple[OperationRow, ...]
-    """The import that the state starts from, if it does, and resets of classes after the start."""
+    """The import that the state starts from, if it does, and after the start resets of classes and added ones."""
+    first_classes: int | None
+    """The number of classes that the state starts with, if some were added after its stream was made."""
     frozen: bool
     labels: Labels
     """Those in force, also of samples that are excluded."""
@@ -81,14 +84,15 @@ class History:
         excluded_of = {source: _without(_joined(spans), excluded) for source, spans in of_sources.items()}
         labels = [one.argument for one in in_force if one.kind == "label"]
         freezing = [one.kind for one in operations if one.kind in ("freeze", "thaw")]
+        events = [one for one in in_force if one.kind == "import" or (one.kind == "reset" and not _is_start(one))]
+        growths = [one for one in operations if one.kind == "classes"]
+        counts = [*(one.argument["before"] for one in growths[:1]), *(one.argument["count"] for one in growths)]
+        later = sorted((one for one in [*events, *growths] if one.sequence >= start), key=lambda one: one.sequence)
         return cls(
             in_force=in_force,
             undoable=_undoable(in_force),
-            events=tuple(
-                one
-                for one in in_force
-                if one.sequence >= start and (one.kind == "import" or (one.kind == "reset" and not _is_start(one)))
-            ),
+            events=tuple(later),
+            first_classes=counts[sum(one.sequence < start for one in growths)] if growths else None,
             frozen=freezing[-1:] == ["freeze"],
             labels=Labels.of(labels, excluded, excluded_of),
             alarms=_standing(operations),

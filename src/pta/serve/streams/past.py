@@ -18,7 +18,7 @@ from pta import __version__
 from pta.core.labels import NONE
 from pta.door.files import load_tensors, pack_tensors, read_tensors, remove_temporary_files, write_atomically
 from pta.engines.gpu.processors import numba_is_installed
-from pta.errors import PtaError, StateMismatch, UnreadableFile
+from pta.errors import PtaError, StateMismatch, UnreadableFile, shown
 from pta.methods import Adapter, from_bytes, load_adapter
 from pta.methods.state_file import Monitored, pack_monitor
 from pta.serve.journal.data_folder import (
@@ -75,6 +75,7 @@ class NewSnapshot(NamedTuple):
     time: float
     fingerprint: str
     position: int
+    classes: int  # how many there are
     learned: Learned
     touches: dict[int, int]  # of classes that have any
 
@@ -83,8 +84,8 @@ class NewSnapshot(NamedTuple):
         """Copies of what a state has learned."""
         classes = np.flatnonzero(state.touches)
         touches = dict(zip(classes.tolist(), state.touches[classes].tolist(), strict=True))
-        adapter = state.adapter
-        return cls(state.sequence, time, fingerprint, adapter.position, adapters.learned(adapter), touches)
+        counts = state.adapter.position, len(state.touches)
+        return cls(state.sequence, time, fingerprint, *counts, adapters.learned(state.adapter), touches)
 
 
 class Snapshots:
@@ -107,7 +108,7 @@ class Snapshots:
         stream: dict[str, Any]
         stream = {"sequence": new.sequence, "time": new.time, "fingerprint": new.fingerprint, "made_by": made_by()}
         stream |= {"touches": new.touches}
-        about = {"kind": _KIND, "version": _VERSION, "position": new.position, "stream": stream}
+        about = {"kind": _KIND, "version": _VERSION, "position": new.position, "classes": new.classes, "stream": stream}
         content = pack_tensors(new.learned.packed(), about)
         write_atomically(part, content)
         keep_private(part)
@@ -157,10 +158,11 @@ class Snapshots:
         require_named(path)
         about = _about(path)
         if about["kind"] == _KIND:
-            learned = Learned.unpacked(load_tensors(path, _KIND)[0])
-            adapter = self._served.adapters.checked(learned, path)
+            served = with_classes(self._served, about.get("classes"), path)
+            adapter = served.adapters.checked(Learned.unpacked(load_tensors(path, _KIND)[0]), path)
         else:  # as it was written before there was a kind of its own
-            adapter = load_adapter(path, self._served.classifier, model=self._served.encoder)
+            served = with_classes(self._served, len(about.get("class_names") or ()), path)
+            adapter = load_adapter(path, served.classifier, model=served.encoder)
         stream = about["stream"]
         if stream["made_by"] != made_by():
             before, now = (", ".join(one.values()) for one in (stream["made_by"], made_by()))
@@ -239,11 +241,15 @@ class Past:
         state = self.snapshots.newest(history, self.oldest[0], until)
         if state is None:
             self._require_rows(history, 0)
-            state = StreamState.fresh(self._served)
+            classes = history.first_classes
+            state = StreamState.fresh(self._served if classes is None else self._with_classes(classes))
         start = state.sequence
         read = self.advance(state, history, until, tell)
         self._require_rows(history, start)  # none was dropped meanwhile
         return state, read
+
+    def _with_classes(self, classes: int) -> ServedModel:
+        return with_classes(self._served, classes, self.journal.path)
 
     def nearly_now(self, history: History, tell: Tell = lambda read: None) -> StreamState:
         """The state of a stream that goes on learning, up to few rows before its last one."""
@@ -293,8 +299,10 @@ class Past:
                 break
             if event.kind == "import":
                 require_named(path := self._import(event))
-                state.adapter = imported_adapter(path, self._served)
+                state.adapter = imported_adapter(path, self._served.first(len(state.touches)))
                 state.touches = np.zeros_like(state.touches)
+            elif event.kind == "classes":
+                state.grow(self._with_classes(event.argument["count"]))
             else:
                 state.reset(event.argument["classes"])
             state.sequence = event.sequence
@@ -378,6 +386,14 @@ class Past:
             touches = [*compress(group.touches, kept)]
             labels = history.labels_of(group.sequences[kept])
             state.learn_again(group.features[kept], touches, int(group.sequences[-1]), labels)
+
+
+def with_classes(served: ServedModel, classes: object, source: Path) -> ServedModel:
+    """What is served with the first so many classes, as a file has it."""
+    known = served.classifier.classes
+    if not isinstance(classes, int) or not 2 <= classes <= known:
+        raise StateMismatch(f"{source} has {shown(classes)} classes, and {known:,} are served; serve all of them")
+    return served.first(classes)
 
 
 def imported_adapter(source: Path | bytes, served: ServedModel) -> Adapter:

@@ -46,6 +46,16 @@ class ServedModel:
         """The method with nothing learned, on the host, where a replay gives the same bits."""
         return create_adapter(self.method, self.classifier, model=self.encoder, **self.parameters).to("cpu")
 
+    def first(self, classes: int) -> "ServedModel":
+        """The same with the first so many classes, as it was before others were added."""
+        if classes not in self._parts:
+            self._parts[classes] = replace(self, classifier=self.classifier.first(classes))
+        return self._parts[classes]
+
+    @cached_property
+    def _parts(self) -> "dict[int, ServedModel]":
+        return {self.classifier.classes: self}
+
     @cached_property
     def adapters(self) -> Adapters:
         """Adapters with what streams have learned."""

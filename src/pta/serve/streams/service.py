@@ -1,5 +1,6 @@
 """Service: named streams that share an encoder and a classifier; the state of each is the replay of its journal."""
 
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -11,7 +12,8 @@ from typing import Any, Self
 import torch
 
 from pta.door.files import exists, load_tensors
-from pta.errors import StateMismatch, UserMistake
+from pta.errors import StateMismatch, UserMistake, naming
+from pta.methods.classes import require_growing
 from pta.methods.state_file import ANCHORS
 from pta.serve.journal.data_folder import keep_private
 from pta.serve.journal.journal import Journal, written_identity
@@ -29,6 +31,7 @@ from pta.serve.streams.saving import Saving
 from pta.serve.streams.served_model import ServedModel, ServiceSettings, Shape
 from pta.serve.streams.stream_set import StreamSet
 
+_log = logging.getLogger("pta.serve")
 _ROUNDING = 1e-4  # of a unit vector: float32 text towers differ by some 1e-6 between processors
 
 
@@ -65,7 +68,7 @@ class Service:
             served = served.as_written(written)
         journal = Journal.open(folder, served.identity, repair=settings.repair)
         try:
-            _require_same_classifier(served, folder / "classifier.safetensors")
+            _keep_classifier(served, journal, folder / "classifier.safetensors")
             return cls(served, journal, settings)
         except BaseException:
             journal.close()
@@ -211,22 +214,54 @@ class Service:
             raise Refused("the service is shutting down; try again soon", 503, 1)
 
 
-def _require_same_classifier(served: ServedModel, path: Path) -> None:
-    """Refuse a data folder of another class list or model; a new folder is marked with the classifier."""
-    if exists(path):
-        try:
-            imported_adapter(path, served)
-            saved = load_tensors(path, "state", only=[ANCHORS])[0][ANCHORS]
-            anchors = served.classifier.anchors.cpu().double()
-            precision = torch.float32 if served.encoder is None else served.encoder.dtype
-            rounding = max(_ROUNDING, 8 * torch.finfo(precision).eps)
-            if (distance := float((anchors - saved.double()).norm(dim=1).max())) > rounding:
-                raise StateMismatch(
-                    f"its anchors differ by up to {distance:.1e} of their length, and rounding by at most "
-                    f"{rounding:.1e}; use the same model, templates and features, or another data folder"
-                )
-        except UserMistake as error:
-            raise type(error)(f"the data folder {path.parent} belongs to another service: {error}") from None
-    else:
-        served.fresh().save(path)
-        keep_private(path)
+def _keep_classifier(served: ServedModel, journal: Journal, path: Path) -> None:
+    """Refuse a data folder of another class list or model, and add classes that come after those it has.
+
+    A new folder is marked with the classifier.
+    """
+    if not exists(path):
+        _mark(served, path)
+        return
+    try:
+        before = served.first(_shared_classes(served, path))
+        imported_adapter(path, before)
+        saved = load_tensors(path, "state", only=[ANCHORS])[0][ANCHORS]
+        anchors = before.classifier.anchors.cpu().double()
+        precision = torch.float32 if served.encoder is None else served.encoder.dtype
+        rounding = max(_ROUNDING, 8 * torch.finfo(precision).eps)
+        if (distance := float((anchors - saved.double()).norm(dim=1).max())) > rounding:
+            raise StateMismatch(
+                f"its anchors differ by up to {distance:.1e} of their length, and rounding by at most "
+                f"{rounding:.1e}; use the same model, templates and features, or another data folder"
+            )
+    except UserMistake as error:
+        raise type(error)(f"the data folder {path.parent} belongs to another service: {error}") from None
+    if before is not served:
+        with naming(f"the data folder {path.parent} has fewer classes"):
+            require_growing(before.fresh())
+        _add_classes(before, served, journal)
+        for measured in path.parent.glob("streams/*/monitor/*.safetensors"):
+            measured.unlink()  # of other classes
+        _mark(served, path)
+
+
+def _shared_classes(served: ServedModel, path: Path) -> int:
+    """How many classes a data folder has if they are the first of those that are served; all otherwise."""
+    names, own = load_tensors(path, "state", only=[])[1].get("class_names"), served.classifier.class_names
+    count = len(names) if isinstance(names, list) else 0
+    return count if 2 <= count <= len(own) and names == list(own[:count]) else len(own)
+
+
+def _add_classes(before: ServedModel, served: ServedModel, journal: Journal) -> None:
+    """Write a row in every stream, unless a killed process has."""
+    first, names = before.classifier.classes, served.classifier.class_names
+    argument = {"before": first, "count": len(names), "names": names[first:]}
+    for number in journal.streams().values():
+        if all(row.kind != "classes" or row.argument["count"] < len(names) for row in journal.operations(number)):
+            journal.operate(number, "classes", argument)
+    _log.info("classes were added: %s", ", ".join(names[first:]))
+
+
+def _mark(served: ServedModel, path: Path) -> None:
+    served.fresh().save(path)
+    keep_private(path)
