@@ -26,7 +26,8 @@ from pta.serve.streams.served_model import rule_of
 
 _log = logging.getLogger("pta.serve")
 _SECONDS = 10
-_BYTES_BESIDE = 2**15  # that a stream takes beside its state and its monitor, about
+_BYTES_OF_AN_ANSWER = 130  # in the statistics, while it is among the last
+_BYTES_BESIDE = 2**13  # that a stream takes beside its state, its monitor and its statistics, about
 _MOST_ROWS, _MOST_SOURCES, _MOST_ALARMS = 200, 50, 100  # that are shown
 
 
@@ -40,8 +41,8 @@ class PackedStream(NamedTuple):
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes."""
-        return _BYTES_BESIDE + self.learned.size + sum(tensor.nbytes for tensor in self.monitored[0].values())
+        """The bytes of both."""
+        return self.learned.size + sum(tensor.nbytes for tensor in self.monitored[0].values())
 
 
 class LiveStream:
@@ -104,8 +105,13 @@ class LiveStream:
         self.packed = PackedStream(learned, (classes, touches[classes]), rest, self.health.rest())
         adapters.give_back(adapter, learned)
         del self.state
-        self.statistics.forget_last()
-        return self.packed.size
+        return self.size
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes while it is packed."""
+        packed = 0 if self.packed is None else self.packed.size
+        return _BYTES_BESIDE + self.statistics.size + packed
 
     def unpack(self, adapters: Adapters) -> None:
         """Have a state and a monitor again."""
@@ -172,10 +178,10 @@ class StreamStatistics:
             count += self._per_second.pop()[1]
         self._per_second.append((second, count))
 
-    def forget_last(self) -> None:
-        """Keep the counts alone."""
-        for last in (self._changed, self._adapted, self._zero_shot, self._latencies, self._per_second):
-            last.clear()
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        return 16 * len(self.answers) + _BYTES_OF_AN_ANSWER * len(self._changed)
 
     @property
     def counts(self) -> tuple[int, ...]:

@@ -174,7 +174,7 @@ class StreamSet:
             stream.statistics.take_counts(resting.counts)
             stream.version = resting.version
         elif stream.packed is not None:
-            self._packed -= stream.packed.size
+            self._packed -= stream.size
             stream.unpack(self._served.adapters)
         return stream
 
@@ -204,7 +204,7 @@ class StreamSet:
             if (stream := other.packed) is not None and stream.packed is not None:
                 stream.keep_measured()
                 other.packed = None
-                self._packed -= stream.packed.size
+                self._packed -= stream.size
                 if self._packed <= most:
                     break
 
