@@ -13,12 +13,16 @@ from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.samples import Samples
-from pta.engines.pta.rule import DOUBT, Rule
-from pta.engines.pta.touches import find_touches
+from pta.engines.gpu.processors import numba_is_installed
+from pta.engines.pta.rule import Rule
+from pta.engines.pta.step import CompiledStep
+from pta.engines.pta.touches import Touches, find_touches
 from pta.engines.zero_shot import ZeroShot, entropy_of
-from pta.methods import Adapter
+from pta.methods import PTA, Adapter
 from pta.serve.journal.rows import ANSWER, Answers
 from pta.serve.streams.served_model import ServedModel, rule_of
+
+_COLUMNS = "label", "probability", "entropy"
 
 
 class Scored(NamedTuple):
@@ -29,6 +33,7 @@ class Scored(NamedTuple):
     zero_shot: NDArray[np.float32]  # B×C, logits
     answers: Answers  # `ANSWER`, of which the columns zero_shot_… are filled
     touches: list[bytes]  # per sample the numbers of the classes it touches
+    touch_probabilities: list[bytes]  # and their zero-shot probabilities
 
     def of(self, rows: slice) -> "Scored":
         """Some of the samples."""
@@ -38,23 +43,30 @@ class Scored(NamedTuple):
         """Those of the samples that are chosen."""
         if chosen.all():
             return self
-        columns = (column[chosen] for column in (self.features, self.unit, self.zero_shot, self.answers))
-        return Scored._make([*columns, list(compress(self.touches, chosen))])
+        *columns, touches, probabilities = self
+        lists = (list(compress(one, chosen)) for one in (touches, probabilities))
+        return Scored._make([*(column[chosen] for column in columns), *lists])
 
     @staticmethod
     def joined(parts: "Sequence[Scored]") -> "Scored":
         """Several as one."""
         if len(parts) == 1:
             return parts[0]
-        *columns, touches = zip(*parts, strict=True)
-        return Scored._make([*map(np.concatenate, columns), list(chain(*touches))])
+        *columns, touches, probabilities = zip(*parts, strict=True)
+        return Scored._make([*map(np.concatenate, columns), list(chain(*touches)), list(chain(*probabilities))])
+
+    def found(self) -> "_Found":
+        """The touches in one piece."""
+        begin = np.cumsum([0, *(len(one) // 4 for one in self.touches)])
+        classes = np.frombuffer(b"".join(self.touches), "<u4").astype(np.int64)
+        return _Found(classes, np.frombuffer(b"".join(self.touch_probabilities), "<f8"), begin)
 
 
 class Answered(NamedTuple):
     """What the method says of them."""
 
     logits: Tensor  # B×C
-    chances: NDArray[np.float64]  # B×C probabilities
+    chances: NDArray[np.floating]  # B×C probabilities
     answers: Answers  # `ANSWER`, as the journal keeps it
 
 
@@ -68,51 +80,115 @@ def samples_from(features: NDArray[np.float16]) -> Samples:
     return _samples(_at_unit_length(features.astype(np.float32)))
 
 
-@torch.no_grad()
 def score(features: NDArray[np.float16], classifier: ZeroShotClassifier, rule: Rule | None) -> Scored:
-    """Zero-shot answers and touches of samples, which need no state."""
+    """Zero-shot answers and touches of samples, which need no state; those of a sample depend on that sample alone."""
     unit = _at_unit_length(features.astype(np.float32))
-    zero_shot = ZeroShot(classifier, Samples.unchecked(torch.from_numpy(unit).to(classifier.anchors)))
-    logits = zero_shot.logits.float().numpy()
-    labels = logits.argmax(axis=1)
-    z = logits - logits[np.arange(len(labels)), labels][:, None]
-    weights = np.exp(z)
-    total = weights.sum(axis=1)
-    answers = np.zeros(len(z), ANSWER)
-    answers["zero_shot_label"] = labels
-    answers["zero_shot_probability"] = 1 / total
-    answers["zero_shot_entropy"] = np.log(total) - np.einsum("bc,bc->b", weights, z) / total
-    if rule is None:
-        return Scored(features, unit, logits, answers, [b""] * len(z))
-    samples, classes = (weights >= (rule.threshold * (1 - DOUBT)) * total[:, None]).nonzero()
-    if (weights[samples, classes] <= (rule.threshold * (1 + DOUBT)) * total[samples]).any():  # float64 decides
-        found = find_touches(zero_shot, zero_shot.logits, rule)
-        order = np.argsort(found.samples, kind="stable")
-        samples = found.samples[order]
-        classes = found.classes[order]
-    packed = classes.astype("<u4").tobytes()
-    if len(z) == 1:
-        return Scored(features, unit, logits, answers, [packed])
-    ends = (4 * np.searchsorted(samples, np.arange(len(z) + 1))).tolist()
-    return Scored(features, unit, logits, answers, [packed[start:end] for start, end in pairwise(ends)])
+    logits, answers, (classes, probabilities, begin) = _zero_shot(unit, classifier, rule)
+    bounds = [*pairwise(begin.tolist())]
+    packed, likely = classes.astype("<u4").tobytes(), probabilities.astype("<f8", copy=False).tobytes()
+    touches = [packed[4 * start : 4 * end] for start, end in bounds]
+    return Scored(features, unit, logits, answers, touches, [likely[8 * start : 8 * end] for start, end in bounds])
+
+
+class _Found(NamedTuple):
+    """The touches of samples, one after another."""
+
+    classes: NDArray[np.int64]
+    probabilities: NDArray[np.float64]
+    begin: NDArray[np.int64]  # B+1, where those of each sample begin
+
+    @property
+    def touches(self) -> Touches:
+        order = np.argsort(self.classes, kind="stable")
+        samples = np.repeat(np.arange(len(self.begin) - 1), np.diff(self.begin))
+        return Touches(samples[order], self.classes[order], self.probabilities[order], len(self.begin) - 1)
+
+
+def _zero_shot(
+    unit: NDArray[np.float32], classifier: ZeroShotClassifier, rule: Rule | None
+) -> tuple[NDArray[np.float32], Answers, _Found]:
+    """Logits, answers and touches, in float32 whatever the precision of the classifier."""
+    if not numba_is_installed():
+        return _zero_shot_one_by_one(unit, classifier, rule)
+    from pta.engines.numba_scores import describe_zero_shot
+
+    text, answers = classifier.anchors.float().contiguous().numpy(), np.zeros(len(unit), ANSWER)
+    logits = np.empty((len(unit), len(text)), np.float32)
+    threshold = np.inf if rule is None else rule.threshold
+    columns = (answers[f"zero_shot_{name}"] for name in _COLUMNS)
+    return (
+        logits,
+        answers,
+        _Found(*describe_zero_shot(unit, text, classifier.scale, classifier.bias, threshold, logits, *columns)),
+    )
+
+
+@torch.no_grad()
+def _zero_shot_one_by_one(
+    unit: NDArray[np.float32], classifier: ZeroShotClassifier, rule: Rule | None
+) -> tuple[NDArray[np.float32], Answers, _Found]:
+    """The same without numba."""
+    single, touches, answers = classifier.to(dtype=torch.float32), [], np.zeros(len(unit), ANSWER)
+    parts = [ZeroShot(single, _samples(row[None])) for row in unit]
+    logits = torch.cat([one.logits for one in parts])
+    _describe_by_torch(logits, 1.0, answers, "zero_shot_")
+    if rule is not None:
+        touches = [find_touches(one, one.logits, rule) for one in parts]
+    classes, probabilities = (
+        np.concatenate([np.empty(0, kind), *(getattr(one, name) for one in touches)])
+        for name, kind in (("classes", np.int64), ("probabilities", np.float64))
+    )
+    counts = [len(one.classes) for one in touches] or [0] * len(unit)
+    return logits.numpy(), answers, _Found(classes, probabilities, np.cumsum([0, *counts]))
 
 
 def answer(adapter: Adapter, scored: Scored, *, learn: bool) -> Answered:
     """The method's answers; `learn` from all samples, in order, or from none."""
-    logits = (adapter.step if learn else adapter.predict)(_samples(scored.unit))
-    spread = adapter.probabilities_unchecked(logits)
-    chances, answers = spread.numpy(), scored.answers.copy()
-    answers["label"] = labels = logits.numpy().argmax(axis=1)
-    answers["probability"] = chances[np.arange(len(labels)), labels]
-    answers["entropy"] = entropy_of(spread).numpy()
-    return Answered(logits, chances, answers)
+    compiled = _compiled(adapter)
+    if compiled is None:
+        logits = (adapter.step if learn else adapter.predict)(_samples(scored.unit))
+    else:
+        z = scored.zero_shot.copy()
+        if learn:
+            compiled.learn(scored.unit, scored.found().touches, z)
+        else:
+            compiled.add_scores(scored.unit, z)
+        logits = torch.from_numpy(z)
+    answers = scored.answers.copy()
+    return Answered(logits, _describe(logits, adapter.softmax_factor, answers), answers)
 
 
 @torch.no_grad()
 def answer_zero_shot(classifier: ZeroShotClassifier, scored: Scored) -> Answered:
     """Zero-shot's logits and probabilities in the place of the method's."""
-    logits = ZeroShot(classifier, _samples(scored.unit).to(classifier.anchors)).logits
+    logits = torch.from_numpy(scored.zero_shot)
     return Answered(logits, logits.double().softmax(dim=1).numpy(), scored.answers)
+
+
+def _compiled(adapter: Adapter) -> CompiledStep | None:
+    """What learns by given logits and touches, in their precision, if the method is nothing but PTA's rule."""
+    is_scored = isinstance(adapter, PTA) and rule_of(adapter) is not None and adapter.anchored.dtype == torch.float32
+    return adapter.compiled if is_scored else None
+
+
+def _describe(logits: Tensor, factor: float, answers: Answers) -> NDArray[np.floating]:
+    """The softmax of logits times a factor, and what answers say of it."""
+    if not numba_is_installed():
+        return _describe_by_torch(logits, factor, answers, "")
+    from pta.engines.numba_scores import describe
+
+    chances = np.empty(logits.shape, np.float32)
+    describe(logits.numpy(), factor, chances, *(answers[name] for name in _COLUMNS))
+    return chances
+
+
+def _describe_by_torch(logits: Tensor, factor: float, answers: Answers, of: str) -> NDArray[np.floating]:
+    spread = (logits.double() * factor).softmax(dim=1)
+    chances = spread.numpy()
+    answers[f"{of}label"] = labels = logits.numpy().argmax(axis=1)
+    answers[f"{of}probability"] = chances[np.arange(len(labels)), labels]
+    answers[f"{of}entropy"] = entropy_of(spread).numpy()
+    return chances
 
 
 def warm_up(adapter: Adapter) -> None:
@@ -128,7 +204,7 @@ def _samples(unit: NDArray[np.float32]) -> Samples:
 
 
 def _at_unit_length(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    return rows / np.sqrt(np.einsum("bd,bd->b", rows, rows))[:, None]
+    return rows / np.sqrt(np.square(rows).sum(axis=1, keepdims=True))
 
 
 @dataclass
@@ -162,13 +238,17 @@ class StreamState:
 
         A sample with a label touches that class alone.
         """
-        if labels is None:
-            self.adapter.step(samples_from(features))
+        rule, compiled = rule_of(self.adapter), _compiled(self.adapter)
+        if compiled is None:
+            known = None if labels is None else torch.from_numpy(labels)
+            self.adapter.step(samples_from(features), known)
         else:
-            self.adapter.step(samples_from(features), torch.from_numpy(labels))
-            if rule_of(self.adapter) is not None:
-                own = [label.to_bytes(4, "little") if label >= 0 else b"" for label in labels.tolist()]
-                touches = [label or theirs for label, theirs in zip(own, touches, strict=True)]
+            unit = _at_unit_length(features.astype(np.float32))
+            found = _zero_shot(unit, self.adapter.classifier, rule)[2].touches
+            compiled.learn(unit, found if labels is None else found.with_labels(labels, self.adapter.label_weight))
+        if labels is not None and rule is not None:
+            own = [label.to_bytes(4, "little") if label >= 0 else b"" for label in labels.tolist()]
+            touches = [label or theirs for label, theirs in zip(own, touches, strict=True)]
         self._cover(touches, sequence)
 
     def _cover(self, touches: Sequence[bytes], sequence: int) -> None:

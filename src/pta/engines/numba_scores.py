@@ -1,0 +1,119 @@
+"""Scores, touches and answers as loops that numba compiles.
+
+What is computed of a sample depends on that sample alone, to the last bit: every pair of a sample and a row is added up
+by the same loop, whatever the batch and the place in it.
+"""
+
+import numpy as np
+
+from pta.core.compiled import compiled
+from pta.engines.pta.rule import DOUBT
+
+
+@compiled(fastmath={"contract", "reassoc"})
+def products(F, M, rows, z):  # type: ignore[no-untyped-def]
+    """F·Mᵀ for some rows of M, in their columns of z.
+
+    M is read once, four rows at a time: memory is read faster in several places at once.
+    """
+    last, zero = len(rows) - len(rows) % 4, F.dtype.type(0)
+    for k in range(0, last, 4):
+        c0, c1, c2, c3 = rows[k], rows[k + 1], rows[k + 2], rows[k + 3]
+        for i in range(len(F)):
+            p0, p1, p2, p3 = zero, zero, zero, zero
+            for j in range(F.shape[1]):
+                p0 += M[c0, j] * F[i, j]
+                p1 += M[c1, j] * F[i, j]
+                p2 += M[c2, j] * F[i, j]
+                p3 += M[c3, j] * F[i, j]
+            z[i, c0], z[i, c1], z[i, c2], z[i, c3] = p0, p1, p2, p3
+    for k in range(last, len(rows)):
+        for i in range(len(F)):
+            p0 = zero
+            for j in range(F.shape[1]):
+                p0 += M[rows[k], j] * F[i, j]
+            z[i, rows[k]] = p0
+
+
+@compiled()
+def score(F, text, scale, bias, z):  # type: ignore[no-untyped-def]
+    """Zero-shot logits of unit features."""
+    real = z.dtype.type
+    products(F, text, np.arange(len(text)), z)
+    for i in range(len(F)):
+        for c in range(len(text)):
+            z[i, c] = real(scale) * z[i, c] + real(bias)
+
+
+@compiled()
+def most_touches(threshold, classes):  # type: ignore[no-untyped-def]
+    """How many classes of one sample can reach the threshold."""
+    return min(classes, int(1 / (threshold * (1 - DOUBT))))
+
+
+@compiled(error_model="numpy", fastmath={"contract"})
+def softmax(z, factor, chances):  # type: ignore[no-untyped-def]
+    """Write the softmax of one sample's logits times a factor; the label, its probability and the entropy."""
+    real, label = chances.dtype.type, z.argmax()
+    total, mixed = 0.0, 0.0
+    for c in range(len(z)):
+        below = factor * (np.float64(z[c]) - np.float64(z[label]))
+        chances[c] = weight = np.exp(real(below))
+        total += weight
+        mixed += weight * below
+    for c in range(len(z)):
+        chances[c] /= real(total)
+    return label, 1 / total, np.log(total) - mixed / total
+
+
+@compiled()
+def find_touches(chances, threshold, classes, probabilities):  # type: ignore[no-untyped-def]
+    """Write the classes that a sample touches and their probabilities; their number, or −1 if float64 must decide."""
+    count = 0
+    for c in range(len(chances)):
+        if chances[c] >= threshold * (1 - DOUBT):
+            if chances[c] <= threshold * (1 + DOUBT):
+                return -1
+            classes[count], probabilities[count] = c, chances[c]
+            count += 1
+    return count
+
+
+@compiled(error_model="numpy", fastmath={"contract", "reassoc"})
+def _find_exact_touches(f, text, scale, bias, threshold, classes, probabilities):  # type: ignore[no-untyped-def]
+    """The same from logits in float64."""
+    z, count = np.zeros(len(text)), 0
+    for c in range(len(text)):
+        for j in range(len(f)):
+            z[c] += np.float64(text[c, j]) * np.float64(f[j])
+        z[c] = scale * z[c] + bias
+    softmax(z, 1.0, z)
+    for c in range(len(text)):
+        if np.float32(z[c]) >= np.float32(threshold):
+            classes[count], probabilities[count] = c, z[c]
+            count += 1
+    return count
+
+
+@compiled()
+def describe_zero_shot(F, text, scale, bias, threshold, z, labels, sure, entropies):  # type: ignore[no-untyped-def]
+    """Fill logits and answers of unit features; their touches, sample by sample: classes, probabilities, beginnings."""
+    score(F, text, scale, bias, z)
+    most, chances = most_touches(threshold, len(text)), np.empty(len(text), z.dtype)
+    classes, probabilities = np.empty(len(F) * most, np.int64), np.empty(len(F) * most)
+    begin = np.zeros(len(F) + 1, np.int64)
+    for i in range(len(F)):
+        labels[i], sure[i], entropies[i] = softmax(z[i], 1.0, chances)
+        own, likely = classes[begin[i] : begin[i] + most], probabilities[begin[i] : begin[i] + most]
+        count = find_touches(chances, threshold, own, likely)
+        if count < 0:
+            count = _find_exact_touches(F[i], text, scale, bias, threshold, own, likely)
+        begin[i + 1] = begin[i] + count
+    return classes[: begin[-1]], probabilities[: begin[-1]], begin
+
+
+@compiled()
+def describe(logits, factor, chances, labels, sure, entropies):  # type: ignore[no-untyped-def]
+    """Fill the softmax of logits times a factor, and of each sample the label, its probability and the entropy."""
+    for i in range(len(logits)):
+        labels[i], sure[i], entropies[i] = softmax(logits[i], factor, chances[i])
