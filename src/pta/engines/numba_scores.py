@@ -10,7 +10,7 @@ from pta.core.compiled import compiled
 from pta.engines.pta.rule import DOUBT
 
 
-@compiled(fastmath={"contract", "reassoc"})
+@compiled(nogil=True, fastmath={"contract", "reassoc"})
 def products(F, M, rows, z):  # type: ignore[no-untyped-def]
     """F·Mᵀ for some rows of M, in their columns of z.
 
@@ -55,15 +55,15 @@ def most_touches(threshold, classes):  # type: ignore[no-untyped-def]
 def softmax(z, factor, chances):  # type: ignore[no-untyped-def]
     """Write the softmax of one sample's logits times a factor; the label, its probability and the entropy."""
     real, label = chances.dtype.type, z.argmax()
-    total, mixed = 0.0, 0.0
+    top, total, mixed = np.float64(z[label]), 0.0, 0.0  # chances may be written into the logits
     for c in range(len(z)):
-        below = factor * (np.float64(z[c]) - np.float64(z[label]))
+        below = factor * (np.float64(z[c]) - top)
         chances[c] = weight = np.exp(real(below))
         total += weight
         mixed += weight * below
     for c in range(len(z)):
         chances[c] /= real(total)
-    return label, 1 / total, np.log(total) - mixed / total
+    return label, chances[label], np.log(total) - mixed / total
 
 
 @compiled()
@@ -95,7 +95,7 @@ def _find_exact_touches(f, text, scale, bias, threshold, classes, probabilities)
     return count
 
 
-@compiled()
+@compiled(nogil=True)
 def describe_zero_shot(F, text, scale, bias, threshold, z, labels, sure, entropies):  # type: ignore[no-untyped-def]
     """Fill logits and answers of unit features; their touches, sample by sample: classes, probabilities, beginnings."""
     score(F, text, scale, bias, z)
@@ -112,7 +112,7 @@ def describe_zero_shot(F, text, scale, bias, threshold, z, labels, sure, entropi
     return classes[: begin[-1]], probabilities[: begin[-1]], begin
 
 
-@compiled()
+@compiled(nogil=True)
 def describe(logits, factor, chances, labels, sure, entropies):  # type: ignore[no-untyped-def]
     """Fill the softmax of logits times a factor, and of each sample the label, its probability and the entropy."""
     for i in range(len(logits)):

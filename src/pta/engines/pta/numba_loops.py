@@ -250,7 +250,7 @@ def learn_one(  # type: ignore[no-untyped-def]
     seen[()] += 1
 
 
-@compiled(fastmath={"contract"})
+@compiled(nogil=True, fastmath={"contract"})
 def add_scores(F, R, touched, scale, bias, z):  # type: ignore[no-untyped-def]
     """Add to zero-shot logits the scores against R, which of an untouched class is the text anchor."""
     real, cosines = z.dtype.type, np.empty_like(z)

@@ -110,24 +110,19 @@ class CompiledStep:
     def learn(self, features: Array, touches: Touches, logits: Array | None = None) -> None:
         """Learn unit features by their touches, and add to their zero-shot logits, if given, the scores against R.
 
-        The bits of state and logits depend on the state before and what is given alone, those of the state not on
-        whether logits are.
+        The state has the same bits with and without logits.
         """
         if len(features) == 1:
-            z = features if logits is None else logits
-            given = features, touches.classes, touches.probabilities, z, logits is not None
-            self._loops.learn_one(*given, *self._arguments)
+            known, z = (touches.classes, touches.probabilities), features if logits is None else logits
+            self._loops.learn_one(features, *known, z, logits is not None, *self._arguments)
             return
         for start in range(0, len(features), self._loops.CHUNK):
-            end = min(start + self._loops.CHUNK, len(features))
-            part = touches if end - start == len(features) else touches.between(start, end)
-            answers = None if logits is None else logits[start:end]
-            given = self._prototypes, self._classifier, features[start:end], part, self._rule, answers
-            self._loops.learn_by_numba(*given)
+            rows = slice(start, min(start + self._loops.CHUNK, len(features)))
+            part, answers = touches.between(rows.start, rows.stop), None if logits is None else logits[rows]
+            self._loops.learn_by_numba(self._prototypes, self._classifier, features[rows], part, self._rule, answers)
         self._seen.add_(len(features))
 
     def add_scores(self, features: Array, logits: Array) -> None:
         """Add to zero-shot logits the scores against R, and learn nothing."""
-        touched = self._prototypes.touched.numpy()
-        anchored, numbers = self._prototypes.anchored.numpy(), (self._classifier.scale, self._classifier.bias)
-        self._loops.add_scores(features, anchored, touched, *numbers, logits)
+        R, touched = self._prototypes.anchored.numpy(), self._prototypes.touched.numpy()
+        self._loops.add_scores(features, R, touched, self._classifier.scale, self._classifier.bias, logits)

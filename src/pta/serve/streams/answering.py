@@ -13,16 +13,13 @@ from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.samples import Samples
-from pta.engines.gpu.processors import numba_is_installed
 from pta.engines.pta.rule import Rule
 from pta.engines.pta.step import CompiledStep
-from pta.engines.pta.touches import Touches, find_touches
-from pta.engines.zero_shot import ZeroShot, entropy_of
-from pta.methods import PTA, Adapter
+from pta.engines.sample_scores import Columns, SampleTouches, describe_logits, score_samples
+from pta.methods import Adapter
+from pta.methods.pta import PTA
 from pta.serve.journal.rows import ANSWER, Answers
 from pta.serve.streams.served_model import ServedModel, rule_of
-
-_COLUMNS = "label", "probability", "entropy"
 
 
 class Scored(NamedTuple):
@@ -43,9 +40,9 @@ class Scored(NamedTuple):
         """Those of the samples that are chosen."""
         if chosen.all():
             return self
-        *columns, touches, probabilities = self
-        lists = (list(compress(one, chosen)) for one in (touches, probabilities))
-        return Scored._make([*(column[chosen] for column in columns), *lists])
+        columns = (column[chosen] for column in (self.features, self.unit, self.zero_shot, self.answers))
+        lists = (list(compress(one, chosen)) for one in (self.touches, self.touch_probabilities))
+        return Scored._make([*columns, *lists])
 
     @staticmethod
     def joined(parts: "Sequence[Scored]") -> "Scored":
@@ -55,11 +52,11 @@ class Scored(NamedTuple):
         *columns, touches, probabilities = zip(*parts, strict=True)
         return Scored._make([*map(np.concatenate, columns), list(chain(*touches)), list(chain(*probabilities))])
 
-    def found(self) -> "_Found":
-        """The touches in one piece."""
+    def found(self) -> SampleTouches:
+        """All touches."""
         begin = np.cumsum([0, *(len(one) // 4 for one in self.touches)])
         classes = np.frombuffer(b"".join(self.touches), "<u4").astype(np.int64)
-        return _Found(classes, np.frombuffer(b"".join(self.touch_probabilities), "<f8"), begin)
+        return SampleTouches(classes, np.frombuffer(b"".join(self.touch_probabilities)), begin)
 
 
 class Answered(NamedTuple):
@@ -82,64 +79,16 @@ def samples_from(features: NDArray[np.float16]) -> Samples:
 
 def score(features: NDArray[np.float16], classifier: ZeroShotClassifier, rule: Rule | None) -> Scored:
     """Zero-shot answers and touches of samples, which need no state; those of a sample depend on that sample alone."""
-    unit = _at_unit_length(features.astype(np.float32))
-    logits, answers, (classes, probabilities, begin) = _zero_shot(unit, classifier, rule)
-    bounds = [*pairwise(begin.tolist())]
-    packed, likely = classes.astype("<u4").tobytes(), probabilities.astype("<f8", copy=False).tobytes()
-    touches = [packed[4 * start : 4 * end] for start, end in bounds]
-    return Scored(features, unit, logits, answers, touches, [likely[8 * start : 8 * end] for start, end in bounds])
+    unit, answers = _at_unit_length(features.astype(np.float32)), np.zeros(len(features), ANSWER)
+    logits, found = score_samples(unit, classifier, rule, _columns(answers, "zero_shot_"))
+    begin = found.begin.tolist()
+    touches = _of_each(found.classes.astype("<u4"), begin), _of_each(found.probabilities, begin)
+    return Scored(features, unit, logits, answers, *touches)
 
 
-class _Found(NamedTuple):
-    """The touches of samples, one after another."""
-
-    classes: NDArray[np.int64]
-    probabilities: NDArray[np.float64]
-    begin: NDArray[np.int64]  # B+1, where those of each sample begin
-
-    @property
-    def touches(self) -> Touches:
-        order = np.argsort(self.classes, kind="stable")
-        samples = np.repeat(np.arange(len(self.begin) - 1), np.diff(self.begin))
-        return Touches(samples[order], self.classes[order], self.probabilities[order], len(self.begin) - 1)
-
-
-def _zero_shot(
-    unit: NDArray[np.float32], classifier: ZeroShotClassifier, rule: Rule | None
-) -> tuple[NDArray[np.float32], Answers, _Found]:
-    """Logits, answers and touches, in float32 whatever the precision of the classifier."""
-    if not numba_is_installed():
-        return _zero_shot_one_by_one(unit, classifier, rule)
-    from pta.engines.numba_scores import describe_zero_shot
-
-    text, answers = classifier.anchors.float().contiguous().numpy(), np.zeros(len(unit), ANSWER)
-    logits = np.empty((len(unit), len(text)), np.float32)
-    threshold = np.inf if rule is None else rule.threshold
-    columns = (answers[f"zero_shot_{name}"] for name in _COLUMNS)
-    return (
-        logits,
-        answers,
-        _Found(*describe_zero_shot(unit, text, classifier.scale, classifier.bias, threshold, logits, *columns)),
-    )
-
-
-@torch.no_grad()
-def _zero_shot_one_by_one(
-    unit: NDArray[np.float32], classifier: ZeroShotClassifier, rule: Rule | None
-) -> tuple[NDArray[np.float32], Answers, _Found]:
-    """The same without numba."""
-    single, touches, answers = classifier.to(dtype=torch.float32), [], np.zeros(len(unit), ANSWER)
-    parts = [ZeroShot(single, _samples(row[None])) for row in unit]
-    logits = torch.cat([one.logits for one in parts])
-    _describe_by_torch(logits, 1.0, answers, "zero_shot_")
-    if rule is not None:
-        touches = [find_touches(one, one.logits, rule) for one in parts]
-    classes, probabilities = (
-        np.concatenate([np.empty(0, kind), *(getattr(one, name) for one in touches)])
-        for name, kind in (("classes", np.int64), ("probabilities", np.float64))
-    )
-    counts = [len(one.classes) for one in touches] or [0] * len(unit)
-    return logits.numpy(), answers, _Found(classes, probabilities, np.cumsum([0, *counts]))
+def _of_each(numbers: NDArray[np.generic], begin: Sequence[int]) -> list[bytes]:
+    packed, size = numbers.tobytes(), numbers.itemsize
+    return [packed[size * first : size * end] for first, end in pairwise(begin)]
 
 
 def answer(adapter: Adapter, scored: Scored, *, learn: bool) -> Answered:
@@ -150,45 +99,18 @@ def answer(adapter: Adapter, scored: Scored, *, learn: bool) -> Answered:
     else:
         z = scored.zero_shot.copy()
         if learn:
-            compiled.learn(scored.unit, scored.found().touches, z)
+            compiled.learn(scored.unit, scored.found().by_class, z)
         else:
             compiled.add_scores(scored.unit, z)
         logits = torch.from_numpy(z)
     answers = scored.answers.copy()
-    return Answered(logits, _describe(logits, adapter.softmax_factor, answers), answers)
+    return Answered(logits, describe_logits(logits, adapter.softmax_factor, _columns(answers)), answers)
 
 
-@torch.no_grad()
 def answer_zero_shot(classifier: ZeroShotClassifier, scored: Scored) -> Answered:
     """Zero-shot's logits and probabilities in the place of the method's."""
-    logits = torch.from_numpy(scored.zero_shot)
-    return Answered(logits, logits.double().softmax(dim=1).numpy(), scored.answers)
-
-
-def _compiled(adapter: Adapter) -> CompiledStep | None:
-    """What learns by given logits and touches, in their precision, if the method is nothing but PTA's rule."""
-    is_scored = isinstance(adapter, PTA) and rule_of(adapter) is not None and adapter.anchored.dtype == torch.float32
-    return adapter.compiled if is_scored else None
-
-
-def _describe(logits: Tensor, factor: float, answers: Answers) -> NDArray[np.floating]:
-    """The softmax of logits times a factor, and what answers say of it."""
-    if not numba_is_installed():
-        return _describe_by_torch(logits, factor, answers, "")
-    from pta.engines.numba_scores import describe
-
-    chances = np.empty(logits.shape, np.float32)
-    describe(logits.numpy(), factor, chances, *(answers[name] for name in _COLUMNS))
-    return chances
-
-
-def _describe_by_torch(logits: Tensor, factor: float, answers: Answers, of: str) -> NDArray[np.floating]:
-    spread = (logits.double() * factor).softmax(dim=1)
-    chances = spread.numpy()
-    answers[f"{of}label"] = labels = logits.numpy().argmax(axis=1)
-    answers[f"{of}probability"] = chances[np.arange(len(labels)), labels]
-    answers[f"{of}entropy"] = entropy_of(spread).numpy()
-    return chances
+    logits, unused = torch.from_numpy(scored.zero_shot), np.empty(len(scored.answers), ANSWER)
+    return Answered(logits, describe_logits(logits, 1.0, _columns(unused)), scored.answers)
 
 
 def warm_up(adapter: Adapter) -> None:
@@ -197,6 +119,17 @@ def warm_up(adapter: Adapter) -> None:
     for count in (1, 2):
         answer(adapter, score(rounded(anchors[:count]), adapter.classifier, rule_of(adapter)), learn=True)
     adapter.reset()
+
+
+def _columns(answers: Answers, of: str = "") -> Columns:
+    return answers[f"{of}label"], answers[f"{of}probability"], answers[f"{of}entropy"]
+
+
+def _compiled(adapter: Adapter) -> CompiledStep | None:
+    """What learns by given logits and touches, in their precision, if the method is nothing but PTA's rule."""
+    if not isinstance(adapter, PTA) or rule_of(adapter) is None or adapter.anchored.dtype != torch.float32:
+        return None
+    return adapter.compiled
 
 
 def _samples(unit: NDArray[np.float32]) -> Samples:
@@ -244,8 +177,11 @@ class StreamState:
             self.adapter.step(samples_from(features), known)
         else:
             unit = _at_unit_length(features.astype(np.float32))
-            found = _zero_shot(unit, self.adapter.classifier, rule)[2].touches
-            compiled.learn(unit, found if labels is None else found.with_labels(labels, self.adapter.label_weight))
+            unused = _columns(np.empty(len(unit), ANSWER))
+            found = score_samples(unit, self.adapter.classifier, rule, unused)[1].by_class
+            compiled.learn(
+                unit, found if labels is None else found.with_labels(labels, self.adapter.parameters["label_weight"])
+            )
         if labels is not None and rule is not None:
             own = [label.to_bytes(4, "little") if label >= 0 else b"" for label in labels.tolist()]
             touches = [label or theirs for label, theirs in zip(own, touches, strict=True)]
