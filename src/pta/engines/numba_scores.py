@@ -14,19 +14,26 @@ from pta.engines.pta.rule import DOUBT
 def products(F, M, rows, z):  # type: ignore[no-untyped-def]
     """F·Mᵀ for some rows of M, in their columns of z.
 
-    M is read once, four rows at a time: memory is read faster in several places at once.
+    M is read once, eight rows at a time: memory is read faster in several places at once.
     """
-    last, zero = len(rows) - len(rows) % 4, F.dtype.type(0)
-    for k in range(0, last, 4):
-        c0, c1, c2, c3 = rows[k], rows[k + 1], rows[k + 2], rows[k + 3]
+    last, zero = len(rows) - len(rows) % 8, F.dtype.type(0)
+    for k in range(0, last, 8):
+        a0, a1, a2, a3 = M[rows[k]], M[rows[k + 1]], M[rows[k + 2]], M[rows[k + 3]]
+        b0, b1, b2, b3 = M[rows[k + 4]], M[rows[k + 5]], M[rows[k + 6]], M[rows[k + 7]]
         for i in range(len(F)):
-            p0, p1, p2, p3 = zero, zero, zero, zero
-            for j in range(F.shape[1]):
-                p0 += M[c0, j] * F[i, j]
-                p1 += M[c1, j] * F[i, j]
-                p2 += M[c2, j] * F[i, j]
-                p3 += M[c3, j] * F[i, j]
-            z[i, c0], z[i, c1], z[i, c2], z[i, c3] = p0, p1, p2, p3
+            f, own = F[i], z[i]
+            p0, p1, p2, p3, q0, q1, q2, q3 = zero, zero, zero, zero, zero, zero, zero, zero
+            for j in range(len(f)):
+                p0 += a0[j] * f[j]
+                p1 += a1[j] * f[j]
+                p2 += a2[j] * f[j]
+                p3 += a3[j] * f[j]
+                q0 += b0[j] * f[j]
+                q1 += b1[j] * f[j]
+                q2 += b2[j] * f[j]
+                q3 += b3[j] * f[j]
+            own[rows[k]], own[rows[k + 1]], own[rows[k + 2]], own[rows[k + 3]] = p0, p1, p2, p3
+            own[rows[k + 4]], own[rows[k + 5]], own[rows[k + 6]], own[rows[k + 7]] = q0, q1, q2, q3
     for k in range(last, len(rows)):
         for i in range(len(F)):
             p0 = zero
