@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from pta import create_adapter
+from pta import Adapter, create_adapter
 from pta.core.classifier import ZeroShotClassifier
 from pta.serve.journal.journal import Journal
 from pta.serve.requests import Learn, Request
-from pta.serve.streams.answering import samples_from
+from pta.serve.streams.answering import StreamState
 from pta.serve.streams.live_stream import LiveStream
 from pta.serve.streams.served_model import ServedModel, ServiceSettings
 from pta.serve.streams.service import Service
@@ -81,8 +81,14 @@ def replayed(journal: Journal, method: str = "pta") -> dict[str, torch.Tensor]:
     adapter = create_adapter(method, CLASSIFIER)
     with one_thread("replay") as alone:
         for group in journal.groups(1):
-            alone.submit(adapter.step, samples_from(group.features)).result()
+            alone.submit(learn_rows, adapter, group.features).result()
     return adapter.state()
+
+
+def learn_rows(adapter: Adapter, features: np.ndarray, labels: np.ndarray | None = None) -> None:
+    """Learn rows of a journal as a replay does."""
+    state = StreamState(adapter, np.zeros(adapter.classifier.classes, np.int64), 0)
+    state.learn_again(features, [b""] * len(features), 0, labels)
 
 
 def same_bits(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:

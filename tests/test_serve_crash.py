@@ -16,14 +16,13 @@ import numpy as np
 import pytest
 import result_file
 from effort import repeated
-from serving import CLASSIFIER, features, open_service, replayed, same_bits, state_of
+from serving import CLASSIFIER, features, learn_rows, open_service, replayed, same_bits, state_of
 
 from pta import create_adapter
 from pta.core.labels import NONE, UNKNOWN
 from pta.errors import PtaError
 from pta.methods import DEFAULT_METHOD
 from pta.serve.client import Client
-from pta.serve.streams.answering import samples_from
 from pta.serve.streams.stage import one_thread
 
 CRASHES = int(os.environ.get("PTA_CRASHES", repeated(5)))
@@ -173,7 +172,7 @@ def state_with_labels(journal, method):
             known = np.array([labels.get(sequence, UNKNOWN) for sequence in group.sequences.tolist()])
             if (kept := known != NONE).any():
                 own = (known[kept],) if (known[kept] >= 0).any() else ()
-                alone.submit(adapter.step, samples_from(group.features[kept]), *own).result()
+                alone.submit(learn_rows, adapter, group.features[kept], *own).result()
     return adapter.state(), given
 
 

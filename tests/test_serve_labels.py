@@ -11,13 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from processes import wait_for
-from serving import CLASSES, CLASSIFIER, ask, live_stream, open_service, same_bits, state_of
+from serving import CLASSES, CLASSIFIER, ask, learn_rows, live_stream, open_service, same_bits, state_of
 
 from pta import create_adapter
 from pta.serve.journal.check import check_folder
 from pta.serve.journal.rows import OperationRow
 from pta.serve.requests import Refused, SampleLabel
-from pta.serve.streams.answering import samples_from
 from pta.serve.streams.history import History
 from pta.serve.streams.labels import label_argument
 from pta.serve.streams.past import Past
@@ -49,7 +48,7 @@ def from_the_start(service, labels, method="pta", excluded=()):
             known = np.array([labels.get(s, -1) for s in group.sequences[kept].tolist()], np.int64)
             if any(kept):
                 given = (known,) if (known >= 0).any() else ()
-                alone.submit(adapter.step, samples_from(group.features[kept]), *given).result()
+                alone.submit(learn_rows, adapter, group.features[kept], *given).result()
     return adapter.state()
 
 

@@ -151,8 +151,12 @@ class Adapter(Declaration, ABC):
 
     def probabilities_unchecked(self, logits: Tensor, *, raw: bool = False) -> Tensor:
         """The same for logits of `step` or `predict`, so that nothing is read back from a GPU."""
-        as_they_are = raw or (self.stages is not None and self.stages.matched)
-        return (logits.double() * (1.0 if as_they_are else self.logit_factor)).softmax(dim=-1)
+        return (logits.double() * (1.0 if raw else self.softmax_factor)).softmax(dim=-1)
+
+    @property
+    def softmax_factor(self) -> float:
+        """What logits are multiplied by before a softmax gives probabilities."""
+        return 1.0 if self.stages is not None and self.stages.matched else self.logit_factor
 
     @property
     def position(self) -> int:

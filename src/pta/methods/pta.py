@@ -179,10 +179,16 @@ class PTA(Adapter):
         """
         if labels is not None:
             return super().step(samples, labels)
+        compiled = self.compiled
+        logits = None if compiled is None else compiled(samples)
+        return super().step(samples) if logits is None else logits
+
+    @property
+    def compiled(self) -> CompiledStep | None:
+        """The rule as compiled code, where there is nothing in front of it and behind it."""
         if self._can_be_compiled:
             self._compiled = CompiledStep.on(self.classifier, self.prototypes, self.seen, self.rule, self._compiled)
-        logits = self._compiled(samples) if self._compiled else None
-        return super().step(samples) if logits is None else logits
+        return self._compiled
 
     def _step(self, samples: Samples) -> Tensor:
         return self._step_on(self.prototypes, samples)

@@ -6,13 +6,19 @@ only what is added up in `_rows_times` and `_mix` may be added up in any order.
 """
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
+from pta.core.classifier import ZeroShotClassifier
 from pta.core.compiled import compiled
 from pta.core.samples import LARGEST_NORM, SMALLEST_NORM
-from pta.engines.pta.rule import DOUBT, SMALLEST_DECAY, Prototypes, Rule
+from pta.engines.numba_scores import find_touches, most_touches, products, score, softmax
+from pta.engines.pta.rule import SMALLEST_DECAY, Prototypes, Rule
 from pta.engines.pta.touches import Touches
 
+Array = NDArray[np.floating]
+
+CHUNK = 256  # samples at once; measured, see benchmarks/results/engine-cpu.csv
 _LOWEST_LOG_DECAY = np.log(SMALLEST_DECAY)
 _SHORTEST, _LONGEST = 2 * SMALLEST_NORM, LARGEST_NORM / 2  # nearer to the bounds, `Samples.of` decides
 
@@ -20,19 +26,66 @@ _SHORTEST, _LONGEST = 2 * SMALLEST_NORM, LARGEST_NORM / 2  # nearer to the bound
 def advance_by_numba(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule) -> Tensor:
     """Learn all samples; give each one's cosine with every class's R as it was at that sample's turn, B×C."""
     cosines = features @ prototypes.anchored.T
+    moving = _moving(prototypes, touches, rule)
+    along = np.ascontiguousarray(cosines.numpy().T[moving])
+    _follow(prototypes, anchors, features.numpy(), (features @ features.T).numpy(), moving, along, touches, rule)
+    cosines.numpy().T[moving] = along
+    return cosines
+
+
+def learn_by_numba(
+    prototypes: Prototypes,
+    classifier: ZeroShotClassifier,
+    F: Array,
+    touches: Touches,
+    rule: Rule,
+    logits: Array | None,
+) -> None:
+    """Learn all samples and add to their zero-shot logits, if they are given, the scores against R.
+
+    Rows of R that neither move nor have to be scored are not read. The state has the same bits with and without logits.
+    """
+    R, moving = prototypes.anchored.numpy(), _moving(prototypes, touches, rule)
+    gram, along = np.empty((len(F), len(F)), F.dtype), np.empty((len(moving), len(F)), F.dtype)
+    products(F, F, np.arange(len(F)), gram)
+    products(R[moving], F, np.arange(len(F)), along)
+    if logits is not None:
+        zero_shot, still = logits[:, moving], prototypes.touched.numpy().copy()
+        still[moving] = False
+        add_scores(F, R, still, classifier.scale, classifier.bias, logits)
+    _follow(prototypes, classifier.anchors, F, gram, moving, along, touches, rule)
+    if logits is not None:
+        logits[:, moving] = zero_shot + (F.dtype.type(classifier.scale) * along.T + F.dtype.type(classifier.bias))
+
+
+def _moving(prototypes: Prototypes, touches: Touches, rule: Rule) -> NDArray[np.int64]:
+    """The classes whose P or R changes."""
+    moves = ~prototypes.resting.numpy() if rule.anchor == "recursive" else np.zeros(len(prototypes.resting), np.bool_)
+    moves[touches.classes] = True
+    return np.flatnonzero(moves)
+
+
+def _follow(
+    prototypes: Prototypes,
+    anchors: Tensor,
+    F: Array,
+    gram: Array,
+    moving: NDArray[np.int64],
+    along: Array,
+    touches: Touches,
+    rule: Rule,
+) -> None:
+    """Move the classes that move; `along`, M×B, has the cosines with each R before, and then those at every turn."""
     recursive = rule.anchor == "recursive"
-    touched = np.bincount(touches.classes, minlength=len(anchors))
-    moving = np.flatnonzero(touched | (recursive & ~prototypes.resting.numpy()))
     begin = np.searchsorted(touches.classes, np.append(moving, len(anchors)))
-    state = prototypes.knowledge, prototypes.anchored, prototypes.length, prototypes.resting
-    arrays = (tensor.numpy() for tensor in (features, features @ features.T, cosines, *state, anchors))
+    state = prototypes.knowledge, prototypes.anchored, prototypes.length, prototypes.resting, anchors
     log_keep, late = rule.log_decay(touches.probabilities), 1 if rule.order == "predict-first" else 0
     switches = rule.w, recursive, rule.renormalise, late, prototypes.arrived_within
-    _follow_classes(moving, begin, touches.samples, log_keep, *arrays, *switches)
-    prototypes.touched[touches.classes] = True
-    if recursive and not rule.renormalise:
-        prototypes.length[~prototypes.touched] *= rule.w ** len(features)
-    return cosines
+    arrays = (tensor.numpy() for tensor in state)
+    _follow_classes(moving, begin, touches.samples, log_keep, F, gram, along, *arrays, *switches)
+    prototypes.touched.numpy()[touches.classes] = True
+    if rule.fades_linearly:
+        prototypes.length[~prototypes.touched] *= rule.w ** len(F)
 
 
 @compiled(fastmath={"contract", "reassoc"})
@@ -53,7 +106,7 @@ def _products(F, v):  # type: ignore[no-untyped-def]
 
 @compiled(error_model="numpy", fastmath={"contract", "reassoc"})
 def _follow_classes(  # type: ignore[no-untyped-def]
-    rows, begin, samples, log_keep, F, gram, cosines, P, R, length, resting, text, w, recursive, rescale, late, within
+    rows, begin, samples, log_keep, F, gram, along, P, R, length, resting, text, w, recursive, rescale, late, within
 ):
     B, d = F.shape
     real = F.dtype.type
@@ -62,7 +115,7 @@ def _follow_classes(  # type: ignore[no-untyped-def]
         anchor = R[c] if recursive else text[c]
         moved = recursive and not resting[c]
         square = _product(P[c], P[c])
-        along_r = cosines[:, c].copy() if recursive else _products(F, anchor)
+        along_r = along[m].copy() if recursive else _products(F, anchor)
         if recursive and resting[c]:  # R is P/‖P‖, or P is zero
             overlap = np.sqrt(square)
             along_p = along_r * real(overlap)
@@ -106,11 +159,11 @@ def _follow_classes(  # type: ignore[no-untyped-def]
                 goal = norm if rescale else np.sqrt(square)
                 still = not recursive or (a <= within and abs(norm - goal) <= within * goal)
                 if t + late < B:
-                    cosines[t + late, c] = a * along_r[t + late] + b * along_p[t + late]
+                    along[m, t + late] = a * along_r[t + late] + b * along_p[t + late]
                 t += 1
             if moved:
                 for i in range(t + late, min(until + late, B)):
-                    cosines[i, c] = real(a) * along_r[i] + real(b) * along_p[i]
+                    along[m, i] = real(a) * along_r[i] + real(b) * along_p[i]
             t = until
 
         for j in range(d):
@@ -118,24 +171,6 @@ def _follow_classes(  # type: ignore[no-untyped-def]
         R[c] /= real(np.sqrt(_product(R[c], R[c])))
         length[c] = size
         resting[c] = still
-
-
-@compiled(fastmath={"contract", "reassoc"})
-def _rows_times(M, f, products):  # type: ignore[no-untyped-def]
-    """M·f, four rows at a time: memory is read faster in several places at once."""
-    last, zero = len(M) - len(M) % 4, f.dtype.type(0)
-    for c in range(0, last, 4):
-        p0, p1, p2, p3 = zero, zero, zero, zero
-        for j in range(len(f)):
-            p0 += M[c, j] * f[j]
-            p1 += M[c + 1, j] * f[j]
-            p2 += M[c + 2, j] * f[j]
-            p3 += M[c + 3, j] * f[j]
-        products[c], products[c + 1], products[c + 2], products[c + 3] = p0, p1, p2, p3
-    for c in range(last, len(M)):
-        products[c] = zero
-        for j in range(len(f)):
-            products[c] += M[c, j] * f[j]
 
 
 @compiled(fastmath={"contract", "reassoc"})
@@ -150,37 +185,48 @@ def _mix(a, u, b, v, mixed):  # type: ignore[no-untyped-def]
 
 @compiled(error_model="numpy", fastmath={"contract"})
 def step(  # type: ignore[no-untyped-def]
-    features, normalise, answers, text, P, R, length, touched, resting, seen,
+    features, normalise, z, text, P, R, length, touched, resting, seen,
     scale, bias, threshold, h, w, within, recursive, predict_first, raw, rescale,
 ):  # fmt: skip
-    f, z, real = features[0], answers[0], features.dtype.type
-    cosines, mixed = np.empty_like(z), np.empty_like(f)
+    """Learn one sample from its feature alone and write its logits; or give False, with nothing learned."""
     if normalise:
-        norm = _mix(real(1), f, real(0), f, mixed)
+        f = np.empty_like(features)
+        norm = _mix(f.dtype.type(1), features[0], f.dtype.type(0), features[0], f[0])
         if not _SHORTEST <= norm <= _LONGEST:
             return False
-        f = f / real(norm)
+        features = features / f.dtype.type(norm)
+    score(features, text, scale, bias, z)
+    most, chances = most_touches(threshold, len(text)), np.empty_like(z[0])
+    classes, probabilities = np.empty(most, np.int64), np.empty(most)
+    softmax(z[0], 1.0, chances)
+    count = find_touches(chances, threshold, classes, probabilities)
+    if count < 0:
+        return False
+    learn_one(
+        features, classes[:count], probabilities[:count], z, True, text, P, R, length, touched, resting, seen,
+        scale, bias, threshold, h, w, within, recursive, predict_first, raw, rescale,
+    )  # fmt: skip
+    return True
 
-    _rows_times(text, f, z)
-    for c in range(len(text)):
-        z[c] = real(scale) * z[c] + real(bias)
-    top, total = z.max(), 0.0
-    for c in range(len(text)):
-        total += np.exp(z[c] - top)
-    untouched, certain = top + np.log(threshold * (1 - DOUBT) * total), top + np.log(threshold * (1 + DOUBT) * total)
-    for c in range(len(text)):
-        if untouched <= z[c] <= certain:
-            return False
 
-    if predict_first:
-        _rows_times(R, f, cosines)
+@compiled(error_model="numpy", fastmath={"contract"})
+def learn_one(  # type: ignore[no-untyped-def]
+    features, classes, probabilities, z, answer, text, P, R, length, touched, resting, seen,
+    scale, bias, threshold, h, w, within, recursive, predict_first, raw, rescale,
+):  # fmt: skip
+    """Learn one sample by its touches, and if it is to be answered, add its scores to its zero-shot logits."""
+    f, real, k = features[0], features.dtype.type, 0
+    mixed = np.empty_like(f)
+    if answer and predict_first:
+        add_scores(features, R, touched, scale, bias, z)
     for c in range(len(text)):
         keep, share = real(1), real(0)
-        if z[c] > certain:
-            p = np.exp(np.float64(z[c] - top)) / total
+        if k < len(classes) and classes[k] == c:
+            p = probabilities[k]
             log_keep = max(np.log1p(-min(p, 1.0)), _LOWEST_LOG_DECAY) if raw else -p / h
             keep, share = real(np.exp(log_keep)), real(-np.expm1(log_keep))
             touched[c] = True
+            k += 1
         if share > 0 or (recursive and not resting[c]):
             size = _mix(keep, P[c], share, f, mixed)
             P[c] = mixed
@@ -199,9 +245,16 @@ def step(  # type: ignore[no-untyped-def]
                     length[c] = norm
         elif recursive and not rescale and not touched[c]:
             length[c] *= w
-    if not predict_first:
-        _rows_times(R, f, cosines)
-    for c in range(len(text)):
-        z[c] += real(scale) * cosines[c] + real(bias)
+    if answer and not predict_first:
+        add_scores(features, R, touched, scale, bias, z)
     seen[()] += 1
-    return True
+
+
+@compiled(nogil=True, fastmath={"contract"})
+def add_scores(F, R, touched, scale, bias, z):  # type: ignore[no-untyped-def]
+    """Add to zero-shot logits the scores against R, which of an untouched class is the text anchor."""
+    real, cosines = z.dtype.type, np.empty_like(z)
+    products(F, R, np.flatnonzero(touched), cosines)
+    for i in range(len(F)):
+        for c in range(len(R)):
+            z[i, c] += real(scale) * cosines[i, c] + real(bias) if touched[c] else z[i, c]

@@ -20,6 +20,8 @@ from pta.engines.pta.rule import Prototypes, Rule
 from pta.engines.pta.touches import Touches
 from pta.errors import InvalidSamples
 
+Array = NDArray[np.floating]
+
 
 def advance_by_step(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule) -> Tensor:
     """Learn one sample (features is 1×d); give its cosine with every class's R, 1×C."""
@@ -62,12 +64,13 @@ def _lengths(rows: NDArray[np.floating]) -> NDArray[np.float64]:
 
 
 class CompiledStep:
-    """The step on a state that stays where it is in memory, on a CPU with numba."""
+    """The rule on a state that stays where it is in memory, on a CPU with numba."""
 
     def __init__(self, classifier: ZeroShotClassifier, prototypes: Prototypes, seen: Tensor, rule: Rule) -> None:
-        from pta.engines.pta.numba_loops import step
+        from pta.engines.pta import numba_loops
 
-        self._step = step
+        self._loops, self._rule = numba_loops, rule
+        self._classifier, self._prototypes, self._seen = classifier, prototypes, seen
         self._tensors = classifier.anchors, *vars(prototypes).values(), seen
         self._shape, self._dtype = (1, classifier.anchors.shape[1]), classifier.anchors.dtype
         numbers = classifier.scale, classifier.bias, rule.threshold, rule.h, rule.w, prototypes.arrived_within
@@ -101,5 +104,25 @@ class CompiledStep:
         if not (alike and is_host_readable(features) and features.is_contiguous()):
             return None
         logits = np.empty((1, len(self._tensors[0])), self._arguments[0].dtype)
-        learned = self._step(features.detach().numpy(), normalise, logits, *self._arguments)
+        learned = self._loops.step(features.detach().numpy(), normalise, logits, *self._arguments)
         return torch.from_numpy(logits) if learned else None
+
+    def learn(self, features: Array, touches: Touches, logits: Array | None = None) -> None:
+        """Learn unit features by their touches, and add to their zero-shot logits, if given, the scores against R.
+
+        The state has the same bits with and without logits.
+        """
+        if len(features) == 1:
+            known, z = (touches.classes, touches.probabilities), features if logits is None else logits
+            self._loops.learn_one(features, *known, z, logits is not None, *self._arguments)
+            return
+        for start in range(0, len(features), self._loops.CHUNK):
+            rows = slice(start, min(start + self._loops.CHUNK, len(features)))
+            part, answers = touches.between(rows.start, rows.stop), None if logits is None else logits[rows]
+            self._loops.learn_by_numba(self._prototypes, self._classifier, features[rows], part, self._rule, answers)
+        self._seen.add_(len(features))
+
+    def add_scores(self, features: Array, logits: Array) -> None:
+        """Add to zero-shot logits the scores against R, and learn nothing."""
+        R, touched = self._prototypes.anchored.numpy(), self._prototypes.touched.numpy()
+        self._loops.add_scores(features, R, touched, self._classifier.scale, self._classifier.bias, logits)

@@ -13,11 +13,12 @@ from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.samples import Samples
-from pta.engines.pta.rule import DOUBT, Rule
-from pta.engines.pta.touches import find_touches
-from pta.engines.zero_shot import ZeroShot, entropy_of
+from pta.engines.pta.rule import Rule
+from pta.engines.pta.step import CompiledStep
+from pta.engines.sample_scores import Columns, SampleTouches, describe_logits, score_samples
 from pta.methods import Adapter
 from pta.methods.classes import take_state
+from pta.methods.pta import PTA
 from pta.serve.journal.rows import ANSWER, Answers
 from pta.serve.streams.served_model import ServedModel, rule_of
 
@@ -30,6 +31,7 @@ class Scored(NamedTuple):
     zero_shot: NDArray[np.float32]  # B×C, logits
     answers: Answers  # `ANSWER`, of which the columns zero_shot_… are filled
     touches: list[bytes]  # per sample the numbers of the classes it touches
+    touch_probabilities: list[bytes]  # and their zero-shot probabilities
 
     def of(self, rows: slice) -> "Scored":
         """Some of the samples."""
@@ -40,22 +42,29 @@ class Scored(NamedTuple):
         if chosen.all():
             return self
         columns = (column[chosen] for column in (self.features, self.unit, self.zero_shot, self.answers))
-        return Scored._make([*columns, list(compress(self.touches, chosen))])
+        lists = (list(compress(one, chosen)) for one in (self.touches, self.touch_probabilities))
+        return Scored._make([*columns, *lists])
 
     @staticmethod
     def joined(parts: "Sequence[Scored]") -> "Scored":
         """Several as one."""
         if len(parts) == 1:
             return parts[0]
-        *columns, touches = zip(*parts, strict=True)
-        return Scored._make([*map(np.concatenate, columns), list(chain(*touches))])
+        *columns, touches, probabilities = zip(*parts, strict=True)
+        return Scored._make([*map(np.concatenate, columns), list(chain(*touches)), list(chain(*probabilities))])
+
+    def found(self) -> SampleTouches:
+        """All touches."""
+        begin = np.cumsum([0, *(len(one) // 4 for one in self.touches)])
+        classes = np.frombuffer(b"".join(self.touches), "<u4").astype(np.int64)
+        return SampleTouches(classes, np.frombuffer(b"".join(self.touch_probabilities)), begin)
 
 
 class Answered(NamedTuple):
     """What the method says of them."""
 
     logits: Tensor  # B×C
-    chances: NDArray[np.float64]  # B×C probabilities
+    chances: NDArray[np.floating]  # B×C probabilities
     answers: Answers  # `ANSWER`, as the journal keeps it
 
 
@@ -69,51 +78,40 @@ def samples_from(features: NDArray[np.float16]) -> Samples:
     return _samples(_at_unit_length(features.astype(np.float32)))
 
 
-@torch.no_grad()
 def score(features: NDArray[np.float16], classifier: ZeroShotClassifier, rule: Rule | None) -> Scored:
-    """Zero-shot answers and touches of samples, which need no state."""
-    unit = _at_unit_length(features.astype(np.float32))
-    zero_shot = ZeroShot(classifier, Samples.unchecked(torch.from_numpy(unit).to(classifier.anchors)))
-    logits = zero_shot.logits.float().numpy()
-    labels = logits.argmax(axis=1)
-    z = logits - logits[np.arange(len(labels)), labels][:, None]
-    weights = np.exp(z)
-    total = weights.sum(axis=1)
-    answers = np.zeros(len(z), ANSWER)
-    answers["zero_shot_label"] = labels
-    answers["zero_shot_probability"] = 1 / total
-    answers["zero_shot_entropy"] = np.log(total) - np.einsum("bc,bc->b", weights, z) / total
-    if rule is None:
-        return Scored(features, unit, logits, answers, [b""] * len(z))
-    samples, classes = (weights >= (rule.threshold * (1 - DOUBT)) * total[:, None]).nonzero()
-    if (weights[samples, classes] <= (rule.threshold * (1 + DOUBT)) * total[samples]).any():  # float64 decides
-        found = find_touches(zero_shot, zero_shot.logits, rule)
-        order = np.argsort(found.samples, kind="stable")
-        samples = found.samples[order]
-        classes = found.classes[order]
-    packed = classes.astype("<u4").tobytes()
-    if len(z) == 1:
-        return Scored(features, unit, logits, answers, [packed])
-    ends = (4 * np.searchsorted(samples, np.arange(len(z) + 1))).tolist()
-    return Scored(features, unit, logits, answers, [packed[start:end] for start, end in pairwise(ends)])
+    """Zero-shot answers and touches of samples, which need no state; those of a sample depend on that sample alone."""
+    unit, answers = _at_unit_length(features.astype(np.float32)), np.zeros(len(features), ANSWER)
+    logits, found = score_samples(unit, classifier, rule, _columns(answers, "zero_shot_"))
+    begin = found.begin.tolist()
+    touches = _of_each(found.classes.astype("<u4"), begin), _of_each(found.probabilities, begin)
+    return Scored(features, unit, logits, answers, *touches)
+
+
+def _of_each(numbers: NDArray[np.generic], begin: Sequence[int]) -> list[bytes]:
+    packed, size = numbers.tobytes(), numbers.itemsize
+    return [packed[size * first : size * end] for first, end in pairwise(begin)]
 
 
 def answer(adapter: Adapter, scored: Scored, *, learn: bool) -> Answered:
     """The method's answers; `learn` from all samples, in order, or from none."""
-    logits = (adapter.step if learn else adapter.predict)(_samples(scored.unit))
-    spread = adapter.probabilities_unchecked(logits)
-    chances, answers = spread.numpy(), scored.answers.copy()
-    answers["label"] = labels = logits.numpy().argmax(axis=1)
-    answers["probability"] = chances[np.arange(len(labels)), labels]
-    answers["entropy"] = entropy_of(spread).numpy()
-    return Answered(logits, chances, answers)
+    compiled = _compiled(adapter)
+    if compiled is None:
+        logits = (adapter.step if learn else adapter.predict)(_samples(scored.unit))
+    else:
+        z = scored.zero_shot.copy()
+        if learn:
+            compiled.learn(scored.unit, scored.found().by_class, z)
+        else:
+            compiled.add_scores(scored.unit, z)
+        logits = torch.from_numpy(z)
+    answers = scored.answers.copy()
+    return Answered(logits, describe_logits(logits, adapter.softmax_factor, _columns(answers)), answers)
 
 
-@torch.no_grad()
 def answer_zero_shot(classifier: ZeroShotClassifier, scored: Scored) -> Answered:
     """Zero-shot's logits and probabilities in the place of the method's."""
-    logits = ZeroShot(classifier, _samples(scored.unit).to(classifier.anchors)).logits
-    return Answered(logits, logits.double().softmax(dim=1).numpy(), scored.answers)
+    logits, unused = torch.from_numpy(scored.zero_shot), np.empty(len(scored.answers), ANSWER)
+    return Answered(logits, describe_logits(logits, 1.0, _columns(unused)), scored.answers)
 
 
 def warm_up(adapter: Adapter) -> None:
@@ -124,12 +122,23 @@ def warm_up(adapter: Adapter) -> None:
     adapter.reset()
 
 
+def _columns(answers: Answers, of: str = "") -> Columns:
+    return answers[f"{of}label"], answers[f"{of}probability"], answers[f"{of}entropy"]
+
+
+def _compiled(adapter: Adapter) -> CompiledStep | None:
+    """What learns by given logits and touches, in their precision, if the method is nothing but PTA's rule."""
+    if not isinstance(adapter, PTA) or rule_of(adapter) is None or adapter.anchored.dtype != torch.float32:
+        return None
+    return adapter.compiled
+
+
 def _samples(unit: NDArray[np.float32]) -> Samples:
     return Samples.unchecked(torch.from_numpy(unit).clone())  # into torch's memory, whose alignment decides last bits
 
 
 def _at_unit_length(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    return rows / np.sqrt(np.einsum("bd,bd->b", rows, rows))[:, None]
+    return rows / np.sqrt(np.square(rows).sum(axis=1, keepdims=True))
 
 
 @dataclass
@@ -165,13 +174,20 @@ class StreamState:
 
         A sample with a label touches that class alone.
         """
-        if labels is None:
-            self.adapter.step(samples_from(features))
+        rule, compiled = rule_of(self.adapter), _compiled(self.adapter)
+        if compiled is None:
+            known = None if labels is None else torch.from_numpy(labels)
+            self.adapter.step(samples_from(features), known)
         else:
-            self.adapter.step(samples_from(features), torch.from_numpy(labels))
-            if rule_of(self.adapter) is not None:
-                own = [label.to_bytes(4, "little") if label >= 0 else b"" for label in labels.tolist()]
-                touches = [label or theirs for label, theirs in zip(own, touches, strict=True)]
+            unit = _at_unit_length(features.astype(np.float32))
+            unused = _columns(np.empty(len(unit), ANSWER))
+            found = score_samples(unit, self.adapter.classifier, rule, unused)[1].by_class
+            compiled.learn(
+                unit, found if labels is None else found.with_labels(labels, self.adapter.parameters["label_weight"])
+            )
+        if labels is not None and rule is not None:
+            own = [label.to_bytes(4, "little") if label >= 0 else b"" for label in labels.tolist()]
+            touches = [label or theirs for label, theirs in zip(own, touches, strict=True)]
         self._cover(touches, sequence)
 
     def _cover(self, touches: Sequence[bytes], sequence: int) -> None:

@@ -34,7 +34,7 @@ from pta.serve.streams.answering import StreamState, score
 from pta.serve.streams.history import History, waiting
 from pta.serve.streams.labels import Span
 from pta.serve.streams.learned_rows import Adapters, Learned
-from pta.serve.streams.served_model import ServedModel
+from pta.serve.streams.served_model import ServedModel, rule_of
 
 _log = logging.getLogger("pta.serve")
 _KIND, _VERSION = "snapshot", 1
@@ -317,7 +317,8 @@ class Past:
         history = History.of(before, lifted=waiting(before))
         state, _ = self.replayed(history, batch.first - 1)
         (group,) = self.journal.groups(self.number, batch.first - 1, batch.last)
-        answered = state.learn(score(group.features, state.adapter.classifier, None), batch.last)
+        scored = score(group.features, state.adapter.classifier, rule_of(state.adapter))
+        answered = state.learn(scored, batch.last)
         answers = np.zeros(batch.last - batch.first + 1, ANSWER)
         answers[group.sequences - batch.first] = answered.answers
         return answers
