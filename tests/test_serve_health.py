@@ -4,6 +4,7 @@ PTA_ALARM_CRASHES says how often a service is killed during attacks (50 times in
 """
 
 import itertools
+import math
 import os
 import random
 import re
@@ -41,7 +42,8 @@ from pta.monitor import ScoreReference
 from pta.monitor.alarms import KINDS
 from pta.serve.client import Client
 from pta.serve.journal.journal import Journal
-from pta.serve.streams.served_model import ServedModel
+from pta.serve.streams.health import Health
+from pta.serve.streams.served_model import ServedModel, ServiceSettings
 
 CRASHES = int(os.environ.get("PTA_ALARM_CRASHES", repeated(50) if EFFORT >= 1 else 3))
 FREQUENT_SNAPSHOTS = """
@@ -286,6 +288,28 @@ def test_a_snapshot_keeps_the_monitor_and_a_damaged_one_starts_empty(tmp_path, m
     with open_service(tmp_path) as service:
         assert health(service)["position"] == 0
     assert "empty monitor" in caplog.text
+
+
+def test_a_packed_monitor_goes_on_in_another_health(tmp_path, caplog):
+    with open_service(tmp_path, silent_after=60) as service:
+        learn_usual(service, count=3)
+        ask(service, 77, count=7)
+        settle(service)
+        health = service._streams.require("default").health
+        served, settings = ServedModel(CLASSIFIER, "pta"), ServiceSettings(silent_after=60)
+        again = Health(served, settings, health.silence)
+        again.recover(health.pack(), {})
+        assert again.numbers_now() == health.numbers_now()
+        assert again.monitor.position == 3 * 64 + 7
+        assert again.silence is health.silence
+        again.recover(({}, {}), {})
+        assert "the monitor in the state is damaged" in caplog.text
+
+
+def test_numbers_are_nan_before_the_first_block():
+    numbers = Health(ServedModel(CLASSIFIER, "pta"), ServiceSettings()).numbers_now()
+    assert math.isnan(numbers["changed"])
+    assert numbers["position"] == 0
 
 
 def test_an_erased_source_leaves_no_feature_in_the_monitor(tmp_path):

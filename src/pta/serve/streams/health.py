@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from pta.errors import PtaError
 from pta.methods import Adapter
-from pta.methods.state_file import read_monitor
+from pta.methods.state_file import IN_MEMORY, Monitored, read_monitor
 from pta.monitor import Alarm, Monitor, StreamGuard
 from pta.monitor.alarms import CHANGED, FOREIGN, ONE_SOURCE, SILENT
 from pta.monitor.memory import NO_COSINE
+from pta.monitor.scores import BLOCK
 from pta.monitor.silence import Silence
-from pta.serve.journal.rows import OperationRow
+from pta.serve.journal.rows import Answers, OperationRow
 from pta.serve.streams.answering import Answered, Scored
 from pta.serve.streams.served_model import ServedModel, ServiceSettings
 
@@ -33,24 +34,30 @@ AlarmRow = dict[str, Any]
 class Health:
     """What is measured of one stream; all under the lock of the stream."""
 
-    def __init__(self, served: ServedModel, settings: ServiceSettings) -> None:
+    def __init__(self, served: ServedModel, settings: ServiceSettings, silence: Silence | None = None) -> None:
         given: dict[str, Any] = {"reference": settings.reference, "window": settings.window}
-        classifier = served.classifier.to(dtype=torch.float32)
-        self.monitor = Monitor(classifier, takes_order=served.takes_order, **given)
-        self._chosen, self._silence = settings.reactions, Silence(settings.silent_after or math.inf)
+        self.monitor = Monitor(served.classifier, takes_order=served.takes_order, **given)
+        self.silence = silence or Silence(settings.silent_after or math.inf)
+        """Goes by the clock: it may outlive this object, and be given to the next one of the stream."""
+        self._chosen = settings.reactions
         self._standing: dict[str, AlarmRow] = {}  # rows that are written or on their way
         self._series: deque[dict[str, Any]] = deque(maxlen=_MOST_BLOCKS)
-        self._last: deque[tuple[np.void, bool, float]] = deque(maxlen=_MOST_ANSWERS)
+        self._last: deque[tuple[Answers, bool, float]] = deque(maxlen=_MOST_ANSWERS)  # of groups
 
-    def recover(self, snapshot: Path | None, alarms: Mapping[str, OperationRow]) -> None:
-        """Go on from the monitor of a snapshot, if it has one that can be read; the alarms of these rows stand."""
+    def pack(self) -> Monitored:
+        """What the monitor keeps, for `recover`."""
+        return self.monitor.pack()
+
+    def recover(self, kept: Path | Monitored | None, alarms: Mapping[str, OperationRow]) -> None:
+        """Go on from a packed monitor or that of a snapshot, if it can be read; the alarms of these rows stand."""
         try:
-            if snapshot is not None and (kept := read_monitor(snapshot)) is not None:
-                self.monitor.unpack(*kept, snapshot)
+            packed = read_monitor(kept) if isinstance(kept, Path) else kept
+            if packed is not None:
+                self.monitor.unpack(*packed, kept if isinstance(kept, Path) else IN_MEMORY)
         except PtaError as error:
             _log.warning("%s; the stream begins an empty monitor", error)
         self._standing = {kind: dict(row.argument) for kind, row in alarms.items()}
-        self._silence.is_silent = SILENT in alarms
+        self.silence.is_silent = SILENT in alarms
         numbers = {kind: dict(row["numbers"]) for kind, row in self._standing.items() if kind != SILENT}
         self.monitor.memory.standing = numbers
 
@@ -67,21 +74,17 @@ class Health:
         adapter: Adapter,
     ) -> list[AlarmRow]:
         """Count the samples of a group after it is answered; the rows of alarms that follow."""
-        self._last.extend((one, learned, time.time()) for one in answered.answers[-_MOST_ANSWERS:])
-        found, monitor, done = self._silence.sample(self.monitor.position), self.monitor, 0
-        given = scored.unit, scored.zero_shot, answered.chances, answered.answers["label"].astype(np.int64)
-        mask = np.full(len(sources), learned)
-        while done < len(sources):
-            rows = slice(done, done + monitor.room(reacting=False))
-            unit, zero_shot, chances, labels = (torch.from_numpy(column[rows]) for column in given)
-            found += monitor.add(unit, zero_shot, chances, labels, mask[rows], sources[rows], adapter)
-            self._series.extend(monitor.series)
-            done = rows.stop
+        answers, mask = answered.answers, np.full(len(sources), learned)
+        last = answers if len(answers) <= _MOST_ANSWERS else answers[-_MOST_ANSWERS:].copy()
+        self._last.append((last, learned, time.time()))
+        found, given = self.silence.sample(self.monitor.position), (scored.unit, scored.zero_shot, answered.chances)
+        found += self.monitor.add_arrays(*given, answers["label"], mask, sources, adapter)
+        self._series.extend(self.monitor.series)
         return self.rows(found)
 
     def look(self) -> list[AlarmRow]:
         """The row of the alarm `silent`, if no sample has come for so long and it does not stand."""
-        return self.rows(self._silence.look(self.monitor.position) if self.monitor.position else ())
+        return self.rows(self.silence.look(self.monitor.position) if self.monitor.position else ())
 
     def rows(self, found: Iterable[Alarm] = ()) -> list[AlarmRow]:
         """Rows of alarms that were raised or are over, and of those whose reaction is another one now."""
@@ -108,8 +111,16 @@ class Health:
         """Which of the next samples may be learned while `one-source` stands and is reacted to by `cap`."""
         return StreamGuard(self.monitor, {ONE_SOURCE: "cap"}).learns(torch.from_numpy(zero_shot), sources)
 
+    def numbers_now(self) -> dict[str, Any]:
+        """The numbers of the monitor, NaN while nothing is measured yet."""
+        numbers = self.monitor.numbers()
+        if numbers["position"] < BLOCK:
+            numbers |= {name: math.nan for name, value in numbers.items() if isinstance(value, float)}
+        return numbers
+
     def summary(self, alarms: Mapping[str, OperationRow], names: Sequence[str]) -> dict[str, Any]:
         """The numbers of now, alarms that stand, and the last blocks and answers."""
+        last = [(one, learned, when) for answers, learned, when in self._last for one in answers][-_MOST_ANSWERS:]
         return {
             **self.monitor.numbers(),
             "alarms": [alarm_entry(row) for row in alarms.values()],
@@ -123,7 +134,7 @@ class Health:
                     "zero_shot_label": names[one["zero_shot_label"]],
                     "zero_shot_probability": float(one["zero_shot_probability"]),
                 }
-                for one, learned, when in self._last
+                for one, learned, when in last
             ],
         }
 

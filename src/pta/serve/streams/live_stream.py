@@ -1,6 +1,5 @@
 """LiveStream: a stream as the running service has it, counts of its answers since the start, and its summary."""
 
-import math
 import time
 from collections import deque
 from collections.abc import Collection, Iterable
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from pta.methods.classes import class_weights, cosines_with_text
-from pta.monitor.scores import BLOCK
 from pta.serve.journal.rows import OperationRow
 from pta.serve.streams.answering import Answered, StreamState
 from pta.serve.streams.health import Health, alarm_entry
@@ -160,9 +158,7 @@ def brief_summary(stream: LiveStream) -> dict[str, Any]:
 def health_numbers(stream: LiveStream) -> dict[str, Any]:
     """The numbers of its monitor, and the names of the alarms that stand."""
     with stream.lock:
-        numbers = stream.health.monitor.numbers()
-        if numbers["position"] < BLOCK:  # nothing is measured yet
-            numbers |= {name: math.nan for name, value in numbers.items() if isinstance(value, float)}
+        numbers = stream.health.numbers_now()
         return {**numbers, "position": stream.state.adapter.position, "alarms": list(stream.history.alarms)}
 
 
