@@ -64,6 +64,11 @@ def settle(service: Service) -> None:
         service._pipeline.between(lambda: None)
 
 
+def saved(service: Service) -> None:
+    """Wait until the snapshots that are due are written."""
+    service._saving.thread.submit(lambda: None).result()
+
+
 def live_stream(service: Service, name: str = "default") -> LiveStream:
     """A stream as the service has it, which stays loaded while few others are used."""
     with service._streams.using(name) as stream:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from math import comb
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import torch
 import pta
 from pta.core.labels import UNKNOWN
 from pta.core.samples import Samples
+from pta.engines.local_prior import LocalPrior, agreement
 from pta.errors import InvalidParameter, PtaError
 from pta.methods.state_file import read_monitor
 from pta.monitor import Monitor, ScoreReference, StreamGuard, parse_reactions, takes_order
@@ -239,19 +241,131 @@ def test_a_state_without_a_monitor_starts_an_empty_one(classifier: pta.ZeroShotC
     assert read_monitor(tmp_path / "state.safetensors") is None
 
 
-@pytest.mark.parametrize("damage", ["shape", "dtype", "nan", "negative", "index", "json", "missing"])
+class Seen:
+    """What a monitor is given of a stream: the same numbers for every split of it."""
+
+    def __init__(self, classifier: pta.ZeroShotClassifier, features: torch.Tensor, sources: list[str]) -> None:
+        adapter, self.sources = pta.create_adapter("pta", classifier), sources
+        logits = torch.cat([adapter.step(part) for part in features.split(64)])
+        answers = adapter.probabilities(logits).numpy(), logits.argmax(dim=1).numpy()
+        learned = np.random.default_rng(5).random(len(features)) < 0.9
+        self.columns = features.numpy(), classifier.logits(features).numpy(), *answers, learned
+
+    def told(self, monitor: Monitor, rows: slice) -> tuple[list, list]:
+        alarms = monitor.add_arrays(*(column[rows] for column in self.columns), self.sources[rows])
+        return [alarm.as_dict() for alarm in alarms], monitor.series
+
+
+def told_in_all(seen: Seen, classifier: pta.ZeroShotClassifier, ends: list[int], *, is_packed: bool) -> tuple:
+    monitor, alarms, series = Monitor(classifier), [], []
+    for start, end in pairwise([0, *ends, len(seen.sources)]):
+        for told, more in zip((alarms, series), seen.told(monitor, slice(start, end)), strict=True):
+            told += more
+        if is_packed:
+            packed, monitor = monitor.pack(), Monitor(classifier)
+            monitor.unpack(*packed, "memory")
+    return alarms, series, monitor.numbers(), monitor.classes(), monitor.sources(), monitor.since_block().tolist()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_stream_that_is_packed_anywhere_gives_the_same_bits(classifier: pta.ZeroShotClassifier, seed: int) -> None:
+    features, sources = attacked(classifier)
+    sources[2000::7] = [f"new {number}" for number in range(len(sources[2000::7]))]
+    seen, rng = Seen(classifier, features[:2590], sources[:2590]), np.random.default_rng(seed)
+    whole = told_in_all(seen, classifier, [], is_packed=False)
+    assert {"foreign-input", "one-source"} <= {alarm["kind"] for alarm in whole[0]}
+    ends = sorted(rng.choice(2590, size=(3, 40, 300, 2000)[seed], replace=False).tolist())
+    assert told_in_all(seen, classifier, ends, is_packed=False) == whole
+    assert told_in_all(seen, classifier, ends, is_packed=True) == whole
+
+
+def test_what_is_packed_is_small() -> None:
+    generator = torch.Generator().manual_seed(8)
+    anchors = unit(torch.randn(1000, 512, generator=generator))
+    wide = pta.ZeroShotClassifier(anchors, [str(number) for number in range(1000)])
+    near = anchors[torch.randint(1000, (1087,), generator=generator)]
+    seen = Seen(wide, unit(0.35 * near + torch.randn(1087, 512, generator=generator) / 512**0.5), ["door"] * 1087)
+    monitor, done = Monitor(wide), 0
+    for end, most in ((20, 50_000), (63, 150_000), (1087, 200_000)):  # 63 and 63 more than 16 blocks
+        seen.told(monitor, slice(done, end))
+        tensors, about = monitor.pack()
+        assert sum(one.nbytes for one in tensors.values()) + len(json.dumps(about)) <= most
+        done = end
+    assert monitor.has_own_reference
+    assert sum(one.nbytes for one in vars(monitor.memory).values() if isinstance(one, np.ndarray)) <= 250_000
+
+
+def test_the_order_statistic_is_that_of_the_local_prior(classifier: pta.ZeroShotClassifier) -> None:
+    features, prior = genuine(classifier, 1280, is_sorted=True), LocalPrior.fresh(classifier)
+    prior.learn(classifier.logits(features).double().softmax(dim=1))
+    monitor = watched(classifier, features)[2]
+    assert monitor.order == pytest.approx(agreement(prior.found, prior.by_chance).item(), rel=1e-5)
+    assert monitor.order > 1.5
+
+
+FORMER = Path(__file__).parent / "golden" / "monitored.safetensors"
+
+
+def test_a_monitor_of_the_former_form_goes_on_within_its_block(classifier: pta.ZeroShotClassifier) -> None:
+    """Its file has the state after 900 samples, as version 0.1.0 wrote it."""
+    features, sources = attacked(classifier)
+    alarms, _, whole, _ = watched(classifier, features, 100, REACTIONS, sources)
+    former, kept = Monitor(classifier), read_monitor(FORMER)
+    assert kept is not None
+    former.unpack(*kept, FORMER)
+    assert former.position == 900
+    assert former.standing == ("foreign-input",)
+    guard = StreamGuard(former, parse_reactions(REACTIONS))
+    again, _ = watch(guard, pta.load_adapter(FORMER, classifier), features[900:], 100, sources[900:])
+    assert again == [alarm for alarm in alarms if alarm[1] > 900]
+    for name, one in vars(whole.memory).items():
+        if isinstance(one, np.ndarray):
+            assert np.allclose(one, getattr(former.memory, name), rtol=1e-4, atol=1e-5), name
+    assert former.memory.sources == whole.memory.sources
+
+
+@pytest.mark.parametrize("damage", ["shape", "dtype", "nan", "index", "source", "json", "missing", "window"])
+def test_a_damaged_monitor_of_the_former_form_is_refused(classifier: pta.ZeroShotClassifier, damage: str) -> None:
+    kept = read_monitor(FORMER)
+    assert kept is not None
+    tensors, about, said = dict(kept[0]), kept[1], "damaged"
+    if damage == "shape":
+        tensors["pending_zero_shot"] = tensors["pending_zero_shot"][:, :-1]
+    elif damage == "dtype":
+        tensors["recent"] = tensors["recent"].bfloat16()
+    elif damage == "nan":
+        tensors["pending_zero_shot"][0, 0] = float("nan")
+    elif damage == "index":
+        tensors["pending"][0, 0] = CLASSES
+    elif damage == "source":
+        tensors["recent"][0, 0] = 33
+    elif damage == "json":
+        about = None
+    elif damage == "missing":
+        del tensors["weights"]
+    else:
+        tensors["ring_sums"], said = tensors["ring_sums"][:2], "--window 128, not 256"
+    with pytest.raises(PtaError, match=said):
+        Monitor(classifier).unpack(tensors, about, "a file")
+
+
+@pytest.mark.parametrize("damage", ["shape", "rows", "scalar", "dtype", "nan", "negative", "index", "json", "missing"])
 def test_a_damaged_monitor_is_refused(classifier: pta.ZeroShotClassifier, damage: str) -> None:
     _, _, monitor, _ = watched(classifier, genuine(classifier, 300))
     tensors, about = monitor.pack()
     tensors = {name: tensor.clone() for name, tensor in tensors.items()}
     if damage == "shape":
-        tensors["evidence"] = tensors["evidence"][:1]
+        tensors["evidence"] = tensors["evidence"][:, :1]
+    elif damage == "rows":
+        tensors["pending"] = tensors["pending"].repeat(2, 1)
+    elif damage == "scalar":
+        tensors["answered"] = tensors["answered"][0]
     elif damage == "dtype":
         tensors["evidence"] = tensors["evidence"].bfloat16()
     elif damage == "negative":
-        tensors["prior_sums"][2] = -1.0
+        tensors["prior_sums"][1] = -1.0
     elif damage == "nan":
-        tensors["evidence"][0, 0] = float("nan")
+        tensors["total_sums"][0] = float("nan")
     elif damage == "index":
         tensors["pending"][0, 0] = CLASSES
     elif damage == "json":

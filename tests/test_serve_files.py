@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from serving import CLASSIFIER, ask, features, in_threads, open_service, same_bits, state_of
+from serving import CLASSIFIER, ask, features, in_threads, open_service, same_bits, saved, state_of
 
 from pta import ZeroShotClassifier, load_adapter
 from pta.errors import PtaError
@@ -73,6 +73,7 @@ def test_a_damaged_snapshot_is_noticed_and_an_older_one_is_taken(tmp_path, where
     with open_service(tmp_path, snapshot_samples=5) as service:
         for seed in range(12):
             ask(service, seed)
+            saved(service)
         live = state_of(service)
     assert len(snapshots(tmp_path)) > 1
     for path in snapshots(tmp_path):
@@ -87,7 +88,7 @@ def test_without_the_rows_before_a_damaged_snapshot_its_stream_alone_is_refused(
         for seed in range(30):
             ask(service, seed)
         service.create("another")  # which comes after everything that is learned
-        service._saving.thread.submit(lambda: None).result()
+        saved(service)
         dropped = service.summary("default")["oldest"]["sequence"]
         assert dropped
         assert "oldest moment" in str(refused(409, service.operate, "default", "rewind", sequence=dropped - 1))
@@ -111,7 +112,7 @@ def test_a_stream_without_rows_does_not_keep_others_from_making_room(tmp_path):
         service.create("another")
         for seed in range(12):
             ask(service, seed, stream="another")
-        service._saving.thread.submit(lambda: None).result()
+        saved(service)
         assert service.summary("default")["oldest"]["sequence"] == erased
         assert service.summary("another")["oldest"]["sequence"] > 0
         refused(409, service.operate, "default", "rewind", time=1.0)
@@ -123,7 +124,7 @@ def test_a_backup_is_a_data_folder(tmp_path):
             ask(service, seed)
         service.create("another")
         service.operate("another", "import", content=service.export("default"))
-        service._saving.thread.submit(lambda: None).result()
+        saved(service)
         assert service.summary("default")["oldest"]["sequence"] > 0
         back_up(service._journal.path.parent, tmp_path / "copy")
         live = {name: state_of(service, name) for name in ("default", "another")}

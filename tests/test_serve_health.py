@@ -4,6 +4,7 @@ PTA_ALARM_CRASHES says how often a service is killed during attacks (50 times in
 """
 
 import itertools
+import math
 import os
 import random
 import re
@@ -29,6 +30,7 @@ from serving import (
     replayed,
     request,
     same_bits,
+    saved,
     settle,
     state_of,
 )
@@ -40,9 +42,11 @@ from pta.methods import load_adapter
 from pta.methods.state_file import read_monitor
 from pta.monitor import ScoreReference
 from pta.monitor.alarms import KINDS
+from pta.monitor.silence import Silence
 from pta.serve.client import Client
 from pta.serve.journal.journal import Journal
-from pta.serve.streams.served_model import ServedModel
+from pta.serve.streams.health import Health
+from pta.serve.streams.served_model import ServedModel, ServiceSettings
 
 CRASHES = int(os.environ.get("PTA_ALARM_CRASHES", repeated(50) if EFFORT >= 1 else 3))
 FREQUENT_SNAPSHOTS = """
@@ -241,7 +245,7 @@ def test_an_alarm_that_cannot_end_is_not_reacted_to(tmp_path):
         learn_usual(service)
         flood(service)
         assert standing(service)["foreign-input"] == "hold"
-        service._saving.thread.submit(lambda: None).result()
+        saved(service)
         assert read_monitor(measured_in(tmp_path))[1]["standing"].keys() == {"foreign-input"}  # because of the alarm
     measured_in(tmp_path).unlink()
     with open_service(tmp_path, reactions=HOLD) as service:
@@ -266,7 +270,7 @@ def test_alarms_outlive_the_rows_that_are_dropped_for_room(tmp_path):
     with open_service(tmp_path, reactions=HOLD, journal_max=1, snapshot_samples=64) as service:
         learn_usual(service)
         flood(service)
-        service._saving.thread.submit(lambda: None).result()
+        saved(service)
         rows = health(service)["alarm_rows"]
     with open_service(tmp_path, reactions=HOLD) as service:
         assert service.summary("default")["oldest"]["sequence"] > 0
@@ -292,6 +296,25 @@ def test_the_end_keeps_the_monitor_and_a_damaged_one_starts_empty(tmp_path, monk
     with open_service(tmp_path) as service:
         assert health(service)["position"] == 0
     assert "empty monitor" in caplog.text
+
+
+def test_a_packed_monitor_goes_on_as_it_was(tmp_path):
+    with open_service(tmp_path) as service:
+        learn_usual(service, count=3)
+        ask(service, 77, count=7)
+        settle(service)
+        health = live_stream(service).health
+        before, (tensors, about) = health.numbers_now(), health.rest()
+        assert health.position == 3 * 64 + 7
+        health.wake((tensors, about))
+        assert health.numbers_now() == before
+        assert health.position == 3 * 64 + 7
+
+
+def test_numbers_are_nan_before_the_first_block():
+    numbers = Health(ServedModel(CLASSIFIER, "pta"), ServiceSettings(), Silence(None)).numbers_now()
+    assert math.isnan(numbers["changed"])
+    assert numbers["position"] == 0
 
 
 def test_an_erased_source_leaves_no_feature_in_the_monitor(tmp_path):

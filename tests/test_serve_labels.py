@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from processes import wait_for
-from serving import CLASSES, CLASSIFIER, ask, learn_rows, live_stream, open_service, same_bits, state_of
+from serving import CLASSES, CLASSIFIER, ask, learn_rows, live_stream, open_service, same_bits, saved, state_of
 
 from pta import create_adapter
 from pta.serve.journal.check import check_folder
@@ -369,7 +369,7 @@ def test_a_dry_run_counts_and_changes_nothing(tmp_path):
     with open_service(tmp_path, snapshot_samples=9) as service:
         learn(service)
         live = live_stream(service)
-        service._saving.thread.submit(lambda: None).result()
+        saved(service)
         saved = [one.sequence for one in live.past.snapshots.saved]
         counted = label(service, {30: 1, 31: None}, dry_run=True)
         start = max(one for one in saved if one < 30)

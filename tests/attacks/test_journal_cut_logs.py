@@ -23,12 +23,12 @@ ACKNOWLEDGED = 14  # samples
 WRITE = """
 import shutil, sys, time
 from pathlib import Path
-from serving import ask, open_service
+from serving import ask, open_service, saved
 folder = Path(sys.argv[1])
 service = open_service(folder / "data", snapshot_samples=5)
 for seed in range(14):
     ask(service, seed, source=f"camera {seed % 2}", id=f"sample {seed}")
-    service._saving.thread.submit(lambda: None).result()
+    saved(service)
     if seed == 3:
         shutil.copy(folder / "data" / "journal.sqlite-wal", folder / "older")
         service._journal.checkpoint()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from serving import CLASSIFIER, ask, open_service, replayed, same_bits, state_of
+from serving import CLASSIFIER, ask, open_service, replayed, same_bits, saved, state_of
 
 from pta import ZeroShotClassifier
 from pta.errors import FileInUse, PtaError, UnreadableFile
@@ -58,6 +58,7 @@ def test_a_check_names_every_snapshot_with_a_flipped_bit(tmp_path):
     with open_service(tmp_path, snapshot_samples=5) as service:
         for seed in range(12):
             ask(service, seed)
+            saved(service)
     paths, random_numbers = sorted(tmp_path.glob("streams/1/snapshots/*.safetensors")), random.Random(2)
     assert len(paths) > 1
     assert check_folder(tmp_path) == []
@@ -153,7 +154,7 @@ def test_only_the_owner_can_read_what_a_service_keeps(tmp_path):
             ask(service, seed)
         service.create("another")
         service.operate("another", "import", content=service.export("default"))
-        service._saving.thread.submit(lambda: None).result()
+        saved(service)
         assert {"journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm"} <= {
             path.name for path in folder.iterdir()
         }
@@ -177,7 +178,7 @@ def test_a_stream_whose_replay_takes_long_has_a_snapshot_once_it_is_loaded(tmp_p
     with open_service(tmp_path) as service:
         assert not list(tmp_path.glob("streams/*/snapshots/*"))
         service.summary("default")
-        service._saving.thread.submit(lambda: None).result()
+        saved(service)
         assert len(list(tmp_path.glob("streams/*/snapshots/*"))) == (not longest)
         assert same_bits(state_of(service), replayed(service._journal))
 

@@ -26,11 +26,11 @@ from torch import Tensor
 from pta.core.classifier import ZeroShotClassifier
 from pta.engines.gpu import processors
 
-_FAST, _SLOW, _FORGET = 1 / 8, 1 / 64, 1 / 256  # rates
+FAST, _SLOW, FORGET = 1 / 8, 1 / 64, 1 / 256  # rates
 ORDERED = 1.7
 """Above this agreement the last samples were ordered, and the gate is more open than closed."""
-_START = 10  # samples that 1/C counts in the mean over the stream
-_WEIGHT, _CAUTION = 8, 2  # of what A and B count, and of what both start with
+START = 10  # samples that 1/C counts in the mean over the stream
+WEIGHT, _CAUTION = 8, 2  # of what A and B count, and of what both start with
 _SHARPNESS = 16
 _STRENGTH = 1.5
 _ROWS = 64  # the products within a block grow with its square
@@ -65,10 +65,6 @@ class LocalPrior:
         parts = [learn_on_gpu(block, *vars(self).values()) for block in torch.split(s, MOST_SAMPLES)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def count_samples(self, s: Tensor) -> None:
-        """Count B samples in order, at most 64, without the prior that each would get; s may be float32."""
-        self._count(s)
-
     def _learn(self, s: Tensor) -> Tensor:
         found, by_chance, recent = self._count(s)
         return _log_frequency(recent()).mul_(_gate(found, by_chance)[:, None])
@@ -77,21 +73,21 @@ class LocalPrior:
         """A and B at the turn of each sample and, when asked for, e_f + e_s before it."""
         n, C = s.shape
         at = _kept_block(n) if s.device.type == "cpu" else _within_block(n, s.device)
-        weight = _START + self.count
+        weight = START + self.count
         alike = (s @ s.T).double()
         with_fast, with_mean = ((s @ running.to(s)).double() for running in (self.fast, self.mean))
 
-        started = 1 - torch.pow(1 - _FAST, self.count + at.age)  # 1 − u: how much of e_f is samples
+        started = 1 - torch.pow(1 - FAST, self.count + at.age)  # 1 − u: how much of e_f is samples
         with_recent = at.of_fast * with_fast + (at.fast * alike).sum(dim=1)
         with_mean = (weight * with_mean + (alike * at.before).sum(dim=1)) / (weight + at.age)
-        found = at.of_state * self.found + at.kept @ (_WEIGHT * (with_recent - (1 - started) / C))
-        by_chance = at.of_state * self.by_chance + at.kept @ (_WEIGHT * started * with_mean)
+        found = at.of_state * self.found + at.kept @ (WEIGHT * (with_recent - (1 - started) / C))
+        by_chance = at.of_state * self.by_chance + at.kept @ (WEIGHT * started * with_mean)
         running_before = self.fast.clone(), self.slow.clone()
 
         def recent() -> Tensor:
             return ((at.fast + at.slow) @ s).addr_(at.of_fast, running_before[0]).addr_(at.of_slow, running_before[1])
 
-        for running, rate, into in ((self.fast, _FAST, at.into_fast), (self.slow, _SLOW, at.into_slow)):
+        for running, rate, into in ((self.fast, FAST, at.into_fast), (self.slow, _SLOW, at.into_slow)):
             running.mul_((1 - rate) ** n).add_(into.to(s) @ s)
         self.mean.mul_(weight).add_(s.sum(dim=0)).div_(weight + n)
         self.found.copy_(found[-1])
@@ -124,11 +120,11 @@ def _within_block(n: int, device: torch.device) -> _Block:
     age = torch.arange(n, dtype=torch.float64, device=device)
     between = age[:, None] - age - 1  # samples after the one of the column and before the one of the row
     before = between >= 0
-    fast, slow = (rate * torch.pow(1 - rate, between.clamp_min(0)) * before for rate in (_FAST, _SLOW))
-    of_fast, of_slow = (torch.pow(1 - rate, age) for rate in (_FAST, _SLOW))
-    kept = torch.pow(1 - _FORGET, (between + 1).clamp_min(0)) * (between >= -1)
-    into = (rate * torch.pow(1 - rate, age.flip(0)) for rate in (_FAST, _SLOW))
-    return _Block(age, before, fast, slow, of_fast, of_slow, kept, torch.pow(1 - _FORGET, age + 1), *into)
+    fast, slow = (rate * torch.pow(1 - rate, between.clamp_min(0)) * before for rate in (FAST, _SLOW))
+    of_fast, of_slow = (torch.pow(1 - rate, age) for rate in (FAST, _SLOW))
+    kept = torch.pow(1 - FORGET, (between + 1).clamp_min(0)) * (between >= -1)
+    into = (rate * torch.pow(1 - rate, age.flip(0)) for rate in (FAST, _SLOW))
+    return _Block(age, before, fast, slow, of_fast, of_slow, kept, torch.pow(1 - FORGET, age + 1), *into)
 
 
 def _gate(found: Tensor, by_chance: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ after which all M are 0, is therefore raised in t samples at most t/10⁶ times 
 an e-detector (Shin, Ramdas and Rinaldo, 2024).
 """
 
+from functools import lru_cache
 from math import exp, lgamma, log, log1p
 
 import numpy as np
@@ -20,6 +21,7 @@ ALARM_AT = 1e6
 UNLUCKY = 0.005  # the probability that a reference is too low by chance for any share that is tested
 
 
+@lru_cache(maxsize=1024)
 def share_bound(k: int, n: int, level: float) -> float:
     """p̄: the `level` quantile of Beta(k, n + 1 − k), by bisection of P(Bin(n, x) ≥ k).
 

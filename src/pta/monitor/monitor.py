@@ -5,8 +5,10 @@ window is the last blocks; the default of 256 samples is four.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -15,22 +17,26 @@ from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.engines.gpu.download import Download
-from pta.engines.local_prior import ORDERED, LocalPrior, agreement
+from pta.engines.local_prior import ORDERED
 from pta.errors import InvalidParameter
 from pta.methods import Adapter
 from pta.methods.classes import cosines_with_text
 from pta.monitor import alarms, sources
 from pta.monitor.alarms import Alarm
 from pta.monitor.detector import ALARM_AT, UNLUCKY, advance, share_bound
-from pta.monitor.memory import MARKS, MOST_SOURCES, NO_COSINE, OWN_REFERENCE, Memory
+from pta.monitor.former import converted, is_former
+from pta.monitor.memory import MARKS, MOST_SOURCES, NO_COSINE, OTHERS, OWN_REFERENCE, Memory
+from pta.monitor.order import agreements, count_order
 from pta.monitor.reference import SHARES, ScoreReference
-from pta.monitor.scores import BLOCK, ZeroShotScores, exactly_scored, rounding, scored
+from pta.monitor.scores import BLOCK, PART, ZeroShotScores, exactly_scored, rounding, scored
 
 WINDOW = 256
 _LARGEST_WINDOW = 2**16
 _SAMPLES, _REFERENCE, _CHANGED = range(3)
 _AT_TEXT = 0.999  # the cosine from which on a prototype is still its text
 _NAMES = ("zero_shot_confidence", "top_cosine", "changed")
+_ON_HOST: WeakKeyDictionary[ZeroShotClassifier, ZeroShotClassifier] = WeakKeyDictionary()
+"""Classifiers in float32, which keep their anchors in float64: the monitors of one classifier share them."""
 
 
 def require_window(window: int) -> None:
@@ -62,9 +68,10 @@ class Monitor:
         takes_order: bool = False,
     ) -> None:
         require_window(window)
-        self._classifier = classifier.to(device=torch.device("cpu"), dtype=torch.float32)
-        coarsest = max(torch.finfo(one).eps for one in (classifier.anchors.dtype, torch.float32))
-        self._rounding = rounding(self._classifier, coarsest)
+        if classifier not in _ON_HOST:
+            _ON_HOST[classifier] = classifier.to(device=torch.device("cpu"), dtype=torch.float32)
+        self._classifier = _ON_HOST[classifier]
+        self._rounding = rounding(classifier, torch.finfo(torch.float32).eps)
         self._given, self.window, self._takes_order = reference, window, takes_order
         self.memory = Memory.empty(classifier.classes, classifier.dim, window // BLOCK)
         self._own: ScoreReference | None = None
@@ -79,9 +86,14 @@ class Monitor:
 
     def unpack(self, tensors: Mapping[str, Tensor], about: object, path: object) -> None:
         """Go on from what another one of the same classifier and window kept."""
+        logits = None
+        if is_former(tensors):
+            tensors, about, logits = converted(tensors, about, self._classifier.classes)
         self.memory.unpack(tensors, about, path)
         self._waiting.clear()
         self._own, self._bounds = None, np.zeros(0)
+        if logits is not None:
+            self._measure(tensors["pending_features"].numpy(), logits, 0)
 
     @property
     def size(self) -> int:
@@ -91,7 +103,7 @@ class Monitor:
     @property
     def position(self) -> int:
         """How many samples were added."""
-        return self._counted + sum(len(one.learned) for one in self._waiting)
+        return self._counted + (sum(len(one.learned) for one in self._waiting) if self._waiting else 0)
 
     @property
     def _counted(self) -> int:
@@ -110,8 +122,7 @@ class Monitor:
     @property
     def order(self) -> float:
         """The order statistic of the local prior: about 1 for a shuffled stream."""
-        found, by_chance, _ = self.memory.prior_sums.tolist()
-        return agreement(found, by_chance)
+        return self.memory.order
 
     @property
     def is_ordered(self) -> bool:
@@ -155,100 +166,135 @@ class Monitor:
             late: count them at the next call or `flush`, so that the host does not wait for a GPU now.
         """
         is_mark = adapter is not None and (self.position + len(features)) % MARKS == 0
-        cosines = np.array(cosines_with_text(adapter), np.float64) if adapter is not None and is_mark else None
+        cosines = partial(list[float | None], cosines_with_text(adapter)) if adapter is not None and is_mark else None
         columns = [Download(column) for column in (features, zero_shot, answers, labels)]
         self._waiting.append(_Waiting(columns, learned, named, cosines))
         return self.flush(but=int(late))
+
+    def add_arrays(
+        self,
+        features: NDArray[np.floating],
+        zero_shot: NDArray[np.floating],
+        answers: NDArray[np.floating],
+        labels: NDArray[np.integer],
+        learned: NDArray[np.bool_],
+        named: Sequence[str] = (),
+        adapter: Adapter | None = None,
+    ) -> list[Alarm]:
+        """The same as `add`, of arrays on the host."""
+        self.series = []
+        cosines = None if adapter is None else partial(cosines_with_text, adapter)
+        return self._count(features, zero_shot, answers, labels, learned, named, cosines)
 
     def flush(self, *, but: int = 0) -> list[Alarm]:
         """Count the samples that were added late, but for those of the last so many calls."""
         self.series, found = [], list[Alarm]()
         while len(self._waiting) > but:
-            found += self._count(self._waiting.popleft())
+            columns, learned, named, cosines = self._waiting.popleft()
+            features, zero_shot, answers, labels = (column.wait().numpy() for column in columns)
+            found += self._count(features, zero_shot, answers, labels, learned, named, cosines)
         return found
 
-    def _count(self, given: "_Waiting") -> list[Alarm]:
-        memory, found, done, count = self.memory, list[Alarm](), 0, len(given.learned)
-        *columns, labels = (column.wait().numpy() for column in given.columns)
-        places = memory.pending_features, memory.pending_zero_shot, memory.pending_answers
+    def _count(
+        self,
+        features: NDArray[np.floating],
+        zero_shot: NDArray[np.floating],
+        answers: NDArray[np.floating],
+        labels: NDArray[np.integer],
+        learned: NDArray[np.bool_],
+        named: Sequence[str],
+        cosines: "_Cosines | None",
+    ) -> list[Alarm]:
+        memory, found, done, count = self.memory, list[Alarm](), 0, len(labels)
         while done < count:
             start = self._counted % BLOCK
-            taken = min(BLOCK - start, count - done)
-            here, there = slice(start, start + taken), slice(done, done + taken)
-            for place, column in zip(places, columns, strict=True):
-                place[here] = column[there]
-            pending = memory.pending[here]
-            pending[:, 0], pending[:, 1], pending[:, 2] = labels[there], given.learned[there], MOST_SOURCES
-            for row, name in enumerate(given.named[there]):
-                pending[row, 2] = sources.column_of(memory, name)
-            memory.counts[_SAMPLES] += taken
-            done += taken
-            if start + taken == BLOCK:
-                found += self._block(given.cosines if done == count else None)
+            rows = slice(done, min(count, done + BLOCK - start))
+            done, end = rows.stop, start + rows.stop - rows.start
+            pending = memory.pending[start:end]
+            pending[:, 0], pending[:, 1], pending[:, 2] = labels[rows], learned[rows], OTHERS
+            if named:
+                numbers = {name: sources.number_of(memory, name) for name in dict.fromkeys(named[rows])}
+                pending[:, 2] = [numbers[name] for name in named[rows]]
+            for row in answers[rows]:  # one by one, so that the sum is the same in every batch
+                memory.pending_sums[0] += row
+            self._measure(features[rows], zero_shot[rows], start)
+            memory.counts[_SAMPLES] += end - start
+            if end == BLOCK:
+                found += self._block(cosines)
         return found
 
-    def _block(self, cosines: NDArray[np.float64] | None) -> list[Alarm]:
+    def _measure(self, features: NDArray[np.floating], zero_shot: NDArray[np.floating], start: int) -> None:
+        """Keep the next samples of a block, and measure those that are complete as a part of it."""
+        memory, done = self.memory, 0
+        if memory.is_collecting:
+            memory.pending_features[start : start + len(features)] = features
+            if start + len(features) == BLOCK:
+                whole = torch.from_numpy(memory.pending_features)
+                self._keep_scores(exactly_scored(self._classifier, whole), 0)
+            return
+        while done < len(features):
+            place = (start + done) % PART
+            taken = min(PART - place, len(features) - done)
+            memory.pending_features[place : place + taken] = features[done : done + taken]
+            memory.pending_zero_shot[place : place + taken] = zero_shot[done : done + taken]
+            done += taken
+            if place + taken == PART:
+                part = scored(self._classifier, memory.pending_zero_shot)
+                self._make_exact(part)
+                self._keep_scores(part, start + done - PART)
+                memory.pending_features[:], memory.pending_zero_shot[:] = 0, 0
+
+    def _make_exact(self, part: ZeroShotScores) -> None:
+        """Compute ranked scores in float64 that the rounding of the logits could put on either side of a threshold."""
+        if (reference := self.reference) is not None:
+            is_near = np.abs(part.ranked[:, None] - reference.thresholds) < self._rounding
+            if is_near.any():
+                rows = np.flatnonzero(is_near.any(axis=(1, 2)))
+                features = torch.from_numpy(self.memory.pending_features[rows])
+                part.ranked[rows] = exactly_scored(self._classifier, features).ranked
+
+    def _keep_scores(self, part: ZeroShotScores, start: int) -> None:
+        scores = self.memory.pending_scores[start : start + len(part.labels)]
+        scores[:, 0], scores[:, 1], scores[:, 2:4] = part.labels, part.confidence, part.ranked
+        scores[:, 4:] = agreements(self.memory, part.probabilities, start)
+
+    def _block(self, cosines: "_Cosines | None") -> list[Alarm]:
         """Measure a full block, and look at the alarms."""
         memory = self.memory
         sources.drop_smallest(memory)
-        labels, was_learned, columns = memory.pending.T
-        learned, is_tested, reference = was_learned.astype(bool), not self.is_ordered, self.reference
+        ranked, zero_shot = memory.pending_scores[:, 2:4], memory.pending_scores[:, 0].astype(np.int64)
+        is_tested, reference = not self.is_ordered, self.reference
+        changed = memory.pending[:, 0] != zero_shot
+        below = np.zeros((BLOCK, SHARES), np.bool_) if reference is None else reference.below(ranked)
         # a few classes are not what later samples are like, and neither are learned ones without those held as doubtful
-        is_collecting = is_tested and learned.any() and not self.has_own_reference
-        block = scored(self._classifier, memory.pending_zero_shot)
-        self._make_exact(block, reference, all_of_them=is_collecting)
-        changed = labels != block.labels
-        below = np.zeros((BLOCK, SHARES), np.bool_) if reference is None else reference.below(block.ranked)
-        self._keep(block, labels, changed, learned, columns, below)
+        collects = memory.is_collecting and memory.pending[:, 1].any()
+        self._keep(zero_shot, changed, below)
         reached = False, False
         if is_tested and reference is not None:  # what is skipped is decided by the samples before
             reached = self._test(below, changed, reference)
-        if is_collecting:
-            self._collect(block, changed)
-        if cosines is not None:
-            self._look_at(cosines)
+        if collects:
+            self._collect(changed)
+        if cosines is not None and self._counted % MARKS == 0:
+            self._look_at(np.array(cosines(), np.float64))
+        memory.start_block()
         now = self._now()
         found = list(self._decide(*reached, now["answer_entropy_ratio"]))
         self.series.append(now | {"alarms": list(memory.standing)})
         return found
 
-    def _make_exact(self, block: ZeroShotScores, reference: ScoreReference | None, *, all_of_them: bool) -> None:
-        """Compute ranked scores in float64 that the rounding of the logits could put on either side of a threshold."""
-        rows = np.arange(BLOCK)
-        if not all_of_them:
-            if reference is None:
-                return
-            is_near = np.abs(block.ranked[:, None] - reference.thresholds) < self._rounding
-            rows = np.flatnonzero(is_near.any(axis=(1, 2)))
-        if len(rows):
-            features = torch.from_numpy(self.memory.pending_features[rows])
-            block.ranked[rows] = exactly_scored(self._classifier, features).ranked
-
-    def _keep(
-        self,
-        block: ZeroShotScores,
-        labels: NDArray[np.int64],
-        changed: NDArray[np.bool_],
-        learned: NDArray[np.bool_],
-        columns: NDArray[np.int64],
-        below: NDArray[np.bool_],
-    ) -> None:
-        memory = self.memory
+    def _keep(self, zero_shot: NDArray[np.int64], changed: NDArray[np.bool_], below: NDArray[np.bool_]) -> None:
+        memory, learned = self.memory, self.memory.pending[:, 1].astype(bool)
         row = (self._counted // BLOCK - 1) % len(memory.ring_sums)
-        answers, sums = memory.ring_answers[row], memory.ring_sums[row]
-        answers[0] = memory.pending_answers.sum(axis=0)
-        answers[1] = block.probabilities.sum(axis=0)
-        sums[:2], sums[2] = block.shown.sum(axis=0), changed.sum()
+        confidence, numbers, sums = memory.pending_scores[:, 1], memory.pending[:, 2], memory.ring_sums[row]
+        memory.ring_answers[row] = memory.pending_sums[:2]
+        sums[:2], sums[2] = memory.pending_scores[:, [1, 3]].sum(axis=0), changed.sum()
         sums[3:] = below.sum(axis=0)
-        memory.total_answers += answers
+        count_order(memory, memory.pending_scores[:, 4:])
         memory.total_sums += sums[:3]
-        rows = np.stack([columns, block.labels, block.confidence, learned], axis=1)
+        rows = np.stack([numbers, zero_shot, confidence, learned], axis=1)
         memory.recent[BLOCK * row : BLOCK * (row + 1)] = rows
-        np.add.at(memory.weights, (block.labels[learned], columns[learned]), block.confidence[learned])
-        np.add.at(memory.answered, labels, 1)
-        (fast, slow, mean), sums_of_prior = map(torch.from_numpy, (memory.prior, memory.prior_sums))
-        prior = LocalPrior(fast, slow, mean, *sums_of_prior)
-        prior.count_samples(torch.from_numpy(block.probabilities))
+        sources.count_weights(memory, numbers[learned], zero_shot[learned], confidence[learned])
+        np.add.at(memory.answered, memory.pending[:, 0], 1)
 
     def _test(
         self, below: NDArray[np.bool_], changed: NDArray[np.bool_], reference: ScoreReference
@@ -272,12 +318,12 @@ class Monitor:
             self._bounds = np.array([*reference.bounds, changed][: SHARES + is_full])
         return self._bounds
 
-    def _collect(self, block: ZeroShotScores, changed: NDArray[np.bool_]) -> None:
+    def _collect(self, changed: NDArray[np.bool_]) -> None:
         """Take the samples of a block into the own reference until it is full."""
         memory = self.memory
         have = int(memory.counts[_REFERENCE])
         rows = slice(OWN_REFERENCE - have)
-        memory.reference[have : have + BLOCK] = np.hstack([block.ranked, block.shown])[rows]
+        memory.reference[have : have + BLOCK] = memory.pending_scores[rows][:, [2, 3, 1, 3]]
         memory.counts[_REFERENCE] += len(changed[rows])
         memory.counts[_CHANGED] += changed[rows].sum()
 
@@ -314,7 +360,7 @@ class Monitor:
         yield from self._set(alarms.ONE_SOURCE, bool(floods), bool(floods), numbers)
         is_moved = memory.movement > alarms.LARGEST_MOVEMENT
         if is_moved.any():
-            is_moved &= memory.weights.sum(axis=1) >= alarms.MOVED_WEIGHT
+            is_moved &= memory.weights.sum(axis=0) >= alarms.MOVED_WEIGHT
         moved, has_moved = int((memory.movement * is_moved).argmax()), bool(is_moved.any())
         numbers = {"name": names[moved], "movement": memory.movement[moved], "threshold": alarms.LARGEST_MOVEMENT}
         yield from self._set(alarms.MOVED, has_moved, has_moved, numbers)
@@ -335,7 +381,7 @@ class Monitor:
         """The numbers of the window and since the start, for a page or metrics."""
         memory, n = self.memory, max(self._counted - self._counted % BLOCK, 1)
         total = dict(zip(_NAMES, (memory.total_sums / n).tolist(), strict=True))
-        total["answer_entropy_ratio"] = _entropy_ratio(memory.total_answers)
+        total["answer_entropy_ratio"] = _entropy_ratio(memory.totals[:2])
         bands = None if self.reference is None else dict(zip(_NAMES, self.reference.bands(self.window), strict=False))
         return {**self._now(), "reference_bands": bands, "alarms": list(memory.standing), "since_start": total}
 
@@ -346,7 +392,7 @@ class Monitor:
         return {
             "position": self._counted,
             **dict(zip(_NAMES, (memory.ring_sums[:, :3].sum(axis=0) / seen).tolist(), strict=True)),
-            "answer_entropy_ratio": _entropy_ratio(memory.ring_answers.sum(axis=0)),
+            "answer_entropy_ratio": _entropy_ratio(memory.ring_answers.sum(axis=0, dtype=np.float64)),
             "order": order,
             "foreign_input_is_testable": reference is not None and order <= ORDERED,
             "reference": None if reference is None else dict(zip(_NAMES, reference.means, strict=False)),
@@ -355,7 +401,7 @@ class Monitor:
     def classes(self) -> list[dict[str, Any]]:
         """Per class: learned weight, share of the answers, cosine of prototype and text, movement per 1,024 samples."""
         memory, n = self.memory, max(self._counted - self._counted % BLOCK, 1)
-        columns = memory.weights.sum(axis=1), memory.answered / n, memory.cosines, memory.movement
+        columns = memory.weights.sum(axis=0), memory.answered / n, memory.cosines, memory.movement
         return [
             {
                 "name": name,
@@ -379,10 +425,18 @@ class Monitor:
 
     def since_block(self) -> NDArray[np.float64]:
         """The samples of the block that is not full, as rows of `Memory.recent`."""
-        start = self._counted % BLOCK
-        block, pending = scored(self._classifier, self.memory.pending_zero_shot[:start]), self.memory.pending[:start]
-        columns = pending[:, 2].clip(max=MOST_SOURCES)
-        return np.stack([columns, block.labels, block.confidence, pending[:, 1]], axis=1)
+        memory, count = self.memory, self._counted % BLOCK
+        pending, numbers = memory.pending[:count], memory.pending[:count, 2]
+        if memory.is_collecting:
+            rest, measured = exactly_scored(self._classifier, torch.from_numpy(memory.pending_features[:count])), 0
+        else:
+            rest, measured = scored(self._classifier, memory.pending_zero_shot[: count % PART]), count - count % PART
+        done = memory.pending_scores[:measured, :2]
+        scores = np.concatenate([done, np.stack([rest.labels, rest.confidence], axis=1)])
+        return np.column_stack([np.where(numbers > MOST_SOURCES, OTHERS, numbers), scores, pending[:, 1]])
+
+
+_Cosines = Callable[[], list[float | None]]  # of prototypes and texts, which are asked for at a mark
 
 
 class _Waiting(NamedTuple):
@@ -391,11 +445,11 @@ class _Waiting(NamedTuple):
     columns: list[Download]  # features, zero-shot logits, probabilities of the answers, labels
     learned: NDArray[np.bool_]
     named: Sequence[str]
-    cosines: NDArray[np.float64] | None  # of prototypes and texts, where it is time to look at them
+    cosines: "_Cosines | None"
 
 
 def _entropy_ratio(sums: NDArray[np.float64]) -> float:
     """The entropy of the mean answer divided by that of the mean zero-shot answer, from sums of both, 2×C."""
-    shares = torch.from_numpy(sums / sums.sum(axis=1, keepdims=True).clip(1e-300))
-    adapted, alone = torch.special.entr(shares).sum(dim=1).tolist()
+    shares = sums / np.maximum(sums.sum(axis=1, keepdims=True), 1e-300)
+    adapted, alone = (-shares * np.log(np.maximum(shares, 1e-300))).sum(axis=1).tolist()
     return adapted / alone if alone > 0 else 1.0

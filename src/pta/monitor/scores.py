@@ -11,6 +11,8 @@ from pta.engines.zero_shot import exact_logits
 
 BLOCK = 64
 """Samples between two looks at the alarms."""
+PART = 8
+"""Samples that are measured together: always the same ones, so that batches of any size give the same bits."""
 
 
 class ZeroShotScores(NamedTuple):
@@ -31,14 +33,16 @@ def scored(classifier: ZeroShotClassifier, logits: NDArray[np.floating]) -> Zero
     """The scores of zero-shot logits, B×C."""
     labels, rows = logits.argmax(axis=1), np.arange(len(logits))
     top = logits[rows, labels]
-    odds = np.exp(logits - top[:, None])
+    odds = logits - top[:, None]
+    np.exp(odds, out=odds)
     odds[rows, labels] = 0  # so that the sum of the others keeps its digits
     others = odds.sum(axis=1).astype(np.float64)
+    confidence, ranked = 1 / (1 + others), np.empty((len(logits), 2))
     odds[rows, labels] = 1
-    odds /= (1 + others).astype(odds.dtype)[:, None]
-    cosine = (top.astype(np.float64) - classifier.bias) / classifier.scale
-    log_odds = -np.log(others.clip(1e-30))
-    return ZeroShotScores(odds, labels, np.stack([log_odds, cosine], axis=1), 1 / (1 + others))
+    odds *= confidence.astype(odds.dtype)[:, None]
+    ranked[:, 0] = -np.log(np.maximum(others, 1e-30))
+    ranked[:, 1] = (top.astype(np.float64) - classifier.bias) / classifier.scale
+    return ZeroShotScores(odds, labels, ranked, confidence)
 
 
 def exactly_scored(classifier: ZeroShotClassifier, features: Tensor) -> ZeroShotScores:

@@ -1,6 +1,7 @@
 """Health: the monitor of a running stream, its alarms with their reactions, and what a page shows of them."""
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,12 +15,13 @@ from numpy.typing import NDArray
 
 from pta.errors import PtaError
 from pta.methods import Adapter
-from pta.methods.state_file import Monitored, read_monitor
+from pta.methods.state_file import IN_MEMORY, Monitored, read_monitor
 from pta.monitor import Alarm, Monitor, StreamGuard
 from pta.monitor.alarms import CHANGED, FOREIGN, ONE_SOURCE, SILENT
 from pta.monitor.memory import NO_COSINE
+from pta.monitor.scores import BLOCK
 from pta.monitor.silence import Silence
-from pta.serve.journal.rows import OperationRow
+from pta.serve.journal.rows import Answers, OperationRow
 from pta.serve.streams.answering import Answered, Scored
 from pta.serve.streams.served_model import ServedModel, ServiceSettings
 
@@ -37,13 +39,12 @@ class Health:
 
     def __init__(self, served: ServedModel, settings: ServiceSettings, silence: Silence) -> None:
         given: dict[str, Any] = {"reference": settings.reference, "window": settings.window}
-        classifier = served.classifier.to(dtype=torch.float32)
-        self._new = partial(Monitor, classifier, takes_order=served.takes_order, **given)
+        self._new = partial(Monitor, served.classifier, takes_order=served.takes_order, **given)
         self.monitor, self.position = self._new(), 0
         self._chosen, self.silence = settings.reactions, silence
         self._standing: dict[str, AlarmRow] = {}  # rows that are written or on their way
         self._series: deque[dict[str, Any]] = deque(maxlen=_MOST_BLOCKS)
-        self._last: deque[tuple[np.void, bool, float]] = deque(maxlen=_MOST_ANSWERS)
+        self._last: deque[tuple[Answers, bool, float]] = deque(maxlen=_MOST_ANSWERS)  # of groups
 
     def recover(self, kept: Path | None, alarms: Mapping[str, OperationRow]) -> None:
         """Go on from the monitor in a file, if it has one that can be read; the alarms of these rows stand."""
@@ -67,7 +68,7 @@ class Health:
         del self.monitor
         return kept
 
-    def wake(self, kept: Monitored, source: object = "memory") -> None:
+    def wake(self, kept: Monitored, source: object = IN_MEMORY) -> None:
         """Go on from what a monitor keeps."""
         self.monitor = self._new()
         self.monitor.unpack(*kept, source)
@@ -91,17 +92,13 @@ class Health:
         adapter: Adapter,
     ) -> list[AlarmRow]:
         """Count the samples of a group after it is answered; the rows of alarms that follow."""
-        self._last.extend((one, learned, time.time()) for one in answered.answers[-_MOST_ANSWERS:])
-        found, monitor, done = self.silence.sample(self.monitor.position), self.monitor, 0
-        given = scored.unit, scored.zero_shot, answered.chances, answered.answers["label"].astype(np.int64)
-        mask = np.full(len(sources), learned)
-        while done < len(sources):
-            rows = slice(done, done + monitor.room(reacting=False))
-            unit, zero_shot, chances, labels = (torch.from_numpy(column[rows]) for column in given)
-            found += monitor.add(unit, zero_shot, chances, labels, mask[rows], sources[rows], adapter)
-            self._series.extend(monitor.series)
-            done = rows.stop
-        self.position = monitor.position
+        answers, mask = answered.answers, np.full(len(sources), learned)
+        last = answers if len(answers) <= _MOST_ANSWERS else answers[-_MOST_ANSWERS:].copy()
+        self._last.append((last, learned, time.time()))
+        found, given = self.silence.sample(self.position), (scored.unit, scored.zero_shot, answered.chances)
+        found += self.monitor.add_arrays(*given, answers["label"], mask, sources, adapter)
+        self._series.extend(self.monitor.series)
+        self.position = self.monitor.position
         return self.rows(found)
 
     def look(self) -> list[AlarmRow]:
@@ -135,8 +132,16 @@ class Health:
         """Which of the next samples may be learned while `one-source` stands and is reacted to by `cap`."""
         return StreamGuard(self.monitor, {ONE_SOURCE: "cap"}).learns(torch.from_numpy(zero_shot), sources)
 
+    def numbers_now(self) -> dict[str, Any]:
+        """The numbers of the monitor, NaN while nothing is measured yet."""
+        numbers = self.monitor.numbers()
+        if numbers["position"] < BLOCK:
+            numbers |= {name: math.nan for name, value in numbers.items() if isinstance(value, float)}
+        return numbers
+
     def summary(self, alarms: Mapping[str, OperationRow], names: Sequence[str]) -> dict[str, Any]:
         """The numbers of now, alarms that stand, and the last blocks and answers."""
+        last = [(one, learned, when) for answers, learned, when in self._last for one in answers][-_MOST_ANSWERS:]
         return {
             **self.monitor.numbers(),
             "alarms": [alarm_entry(row) for row in alarms.values()],
@@ -150,7 +155,7 @@ class Health:
                     "zero_shot_label": names[one["zero_shot_label"]],
                     "zero_shot_probability": float(one["zero_shot_probability"]),
                 }
-                for one, learned, when in self._last
+                for one, learned, when in last
             ],
         }
 

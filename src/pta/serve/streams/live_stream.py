@@ -1,7 +1,6 @@
 """LiveStream: a stream as the running service has it, counts of its answers since the start, and its summary."""
 
 import logging
-import math
 import time
 from collections import deque
 from collections.abc import Collection, Iterable
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from pta.errors import PtaError
 from pta.methods.classes import class_weights, cosines_with_text
 from pta.methods.state_file import Monitored
-from pta.monitor.scores import BLOCK
 from pta.serve.journal.rows import OperationRow
 from pta.serve.streams.answering import Answered, StreamState
 from pta.serve.streams.health import Health, alarm_entry
@@ -238,9 +236,7 @@ def brief_summary(stream: LiveStream) -> dict[str, Any]:
 def health_numbers(stream: LiveStream) -> dict[str, Any]:
     """The numbers of its monitor, and the names of the alarms that stand."""
     with stream.lock:
-        numbers = stream.health.monitor.numbers()
-        if numbers["position"] < BLOCK:  # nothing is measured yet
-            numbers |= {name: math.nan for name, value in numbers.items() if isinstance(value, float)}
+        numbers = stream.health.numbers_now()
         return {**numbers, "position": stream.state.adapter.position, "alarms": list(stream.history.alarms)}
 
 
