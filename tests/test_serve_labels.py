@@ -370,9 +370,9 @@ def test_a_dry_run_counts_and_changes_nothing(tmp_path):
         learn(service)
         live = live_stream(service)
         saved(service)
-        saved = [one.sequence for one in live.past.snapshots.saved]
+        sequences = [one.sequence for one in live.past.snapshots.saved]
         counted = label(service, {30: 1, 31: None}, dry_run=True)
-        start = max(one for one in saved if one < 30)
+        start = max(one for one in sequences if one < 30)
         assert (counted["samples"], counted["replayed"], counted["sequence"]) == (2, 36 - start, None)
         assert service._journal.operations(1) == []
         assert label(service, {30: 1})["replayed"] == 36 - start
