@@ -9,7 +9,7 @@ from oracle import TOLERANCES, assert_agrees, oracle_pta
 from streams import PAPER, RELEASED, clip_like_stream, toy_stream
 
 from pta import PTA, Samples, ZeroShotClassifier
-from pta.errors import InvalidParameter
+from pta.errors import InvalidParameter, StateMismatch
 
 DTYPES = pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 ONE_BY_ONE = pytest.mark.parametrize("size", [3, 2, 1], ids=["whole", "in two", "one by one"])
@@ -264,3 +264,13 @@ def test_a_batch_longer_than_what_is_done_at_once_is_still_one_stream():
     summarised.apply(summarised.summarise(stream.features))
     assert summarised.seen == 2500
     torch.testing.assert_close(summarised.knowledge, whole.knowledge)
+
+
+def test_a_state_in_which_an_untouched_class_has_another_vector_than_its_anchor_is_refused():
+    toy = toy_stream()
+    adapter = PTA(toy.classifier)
+    adapter.step(toy.features[:1])  # which does not touch the third class
+    snapshot = adapter.snapshot()
+    snapshot.tensors["anchored"][2] = snapshot.tensors["anchored"][0]
+    with pytest.raises(StateMismatch, match="other vectors than the text anchors"):
+        adapter.restore(snapshot)

@@ -52,13 +52,12 @@ def test_learning_again_gives_the_bits_of_the_state_and_any_rule_follows_the_loo
         again.learn_again(features[rows], batch.touches, rows.stop)
     assert same_bits(again.adapter.state(), learned.adapter.state())
     assert again.touches.tolist() == learned.touches.tolist()
-    unit, text = samples_from(features).features, stream.anchors.float()
     assume(is_clear(stream, rule))
-    assert_follows_the_loop(learned.adapter, torch.cat(answers), text, unit, scale=stream.scale, **asdict(rule))
+    assert_follows_the_loop(learned.adapter, torch.cat(answers), features, scale=stream.scale, **asdict(rule))
 
 
-def assert_follows_the_loop(adapter, logits, text, unit, **switches):
-    learned = {}
+def assert_follows_the_loop(adapter, logits, features, **switches):
+    learned, unit = {}, samples_from(features).features
     T = adapter.classifier.anchors.double().numpy()
     expected = pta_loop(T, unit.double().numpy(), learned=learned, **switches)
     if logits is not None:
@@ -75,15 +74,21 @@ def test_labels_are_learned_as_by_the_loop_and_by_the_step(stream, rule, data, s
     for rows in data.draw(cuts(len(features))):
         learn_rows(state.adapter, features[rows], labels[rows])
         plain.step(samples_from(features[rows]), labels[rows])
-    unit = samples_from(features).features
     switches = {"labels": labels, "label_weight": 0.8, "scale": stream.scale, **asdict(rule)}
-    assert_follows_the_loop(state.adapter, None, stream.anchors, unit, **switches)
+    assert_follows_the_loop(state.adapter, None, features, **switches)
     torch.testing.assert_close(state.adapter.anchored, plain.anchored, atol=TOLERANCE / 100, rtol=0)
     assert state.adapter.position == plain.position
 
 
+@pytest.mark.parametrize("with_numba", [True, False])
 @pytest.mark.parametrize(("method", "parameters"), SERVED, ids=str)
-def test_a_stream_of_any_method_agrees_with_the_library_through_resets_and_replays(method, parameters):
+def test_a_stream_of_any_method_agrees_with_the_library_through_resets_and_replays(
+    monkeypatch, method, parameters, with_numba
+):
+    if with_numba:
+        pytest.importorskip("numba")
+    for module in ("gpu.processors", "pta.step"):
+        monkeypatch.setattr(f"pta.engines.{module}.numba_is_installed", lambda: with_numba)
     stream = clip_like_stream(3, classes=12, dim=32, count=300)
     features, library = rows_of(stream), state_of(stream, method, **parameters).adapter
     learned, again = state_of(stream, method, **parameters), state_of(stream, method, **parameters)
@@ -123,8 +128,9 @@ def test_a_group_of_more_samples_than_are_learned_at_once_has_the_bits_of_its_re
     torch.testing.assert_close(logits, expected, atol=TOLERANCE, rtol=0)
 
 
-def test_the_scores_of_a_group_are_those_of_its_parts():
-    stream = clip_like_stream(3, classes=12, dim=33, count=60)
+@pytest.mark.parametrize("dim", [33, 512])
+def test_the_scores_of_a_group_are_those_of_its_parts(dim):
+    stream = clip_like_stream(3, classes=12, dim=dim, count=60)
     state, features = state_of(stream), rows_of(stream)
     whole = scored(state, features)
     parts = type(whole).joined([scored(state, part) for part in np.split(features, [1, 7, 30])])

@@ -59,6 +59,7 @@ StateDtype = Literal["float16", "bfloat16", "float32", "float64"]
 
 _PAPER = {"min_probability": 0.0, "fusion": "probabilities", "renormalise": False}
 _MAX_BATCH = 1024
+_ROUNDING_OF_ANCHORS = 1e-2  # to half precision
 _COARSEST_H_FOR_HALF = 400.0  # above, β at s = 0.1 is below 2⁻¹²: such steps are lost where a float16 P is long
 
 
@@ -189,6 +190,13 @@ class PTA(Adapter):
         if self._can_be_compiled:
             self._compiled = CompiledStep.on(self.classifier, self.prototypes, self.seen, self.rule, self._compiled)
         return self._compiled
+
+    def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
+        R, untouched = state["anchored"], ~state["touched"]
+        away = (R - self.classifier.anchors.to(R))[untouched].abs()
+        if bool((away > _ROUNDING_OF_ANCHORS).any()):  # compiled code takes their scores from the zero-shot logits
+            return "anchored has other vectors than the text anchors for classes that were never touched"
+        return None
 
     def _step(self, samples: Samples) -> Tensor:
         return self._step_on(self.prototypes, samples)
