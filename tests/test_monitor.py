@@ -248,11 +248,13 @@ class Seen:
         adapter, self.sources = pta.create_adapter("pta", classifier), sources
         logits = torch.cat([adapter.step(part) for part in features.split(64)])
         answers = adapter.probabilities(logits).numpy(), logits.argmax(dim=1).numpy()
-        learned = np.random.default_rng(5).random(len(features)) < 0.9
-        self.columns = features.numpy(), classifier.logits(features).numpy(), *answers, learned
+        self.learned = np.random.default_rng(5).random(len(features)) < 0.9
+        self.columns = features.numpy(), classifier.logits(features).numpy(), *answers
 
     def told(self, monitor: Monitor, rows: slice) -> tuple[list, list]:
-        alarms = monitor.add_arrays(*(column[rows] for column in self.columns), self.sources[rows])
+        alarms = monitor.add_arrays(
+            [column[rows] for column in self.columns], self.learned[rows], self.sources[rows], None
+        )
         return [alarm.as_dict() for alarm in alarms], monitor.series
 
 
@@ -277,6 +279,21 @@ def test_a_stream_that_is_packed_anywhere_gives_the_same_bits(classifier: pta.Ze
     ends = sorted(rng.choice(2590, size=(3, 40, 300, 2000)[seed], replace=False).tolist())
     assert told_in_all(seen, classifier, ends, is_packed=False) == whole
     assert told_in_all(seen, classifier, ends, is_packed=True) == whole
+
+
+def test_samples_that_are_counted_late_give_the_same(classifier: pta.ZeroShotClassifier) -> None:
+    features, sources = attacked(classifier)
+    adapter, late, at_once = pta.create_adapter("pta", classifier), Monitor(classifier), Monitor(classifier)
+    found: list[list] = [[], []]
+    for start in range(0, len(features), 100):
+        logits = adapter.step(part := features[start : start + 100])
+        given = part, classifier.logits(part), adapter.probabilities(logits), logits.argmax(dim=1)
+        named = np.ones(len(part), np.bool_), sources[start : start + 100], adapter
+        found[0] += late.add(*given, *named, late=True)
+        found[1] += at_once.add_arrays([column.numpy() for column in given], *named)
+        assert late.position == at_once.position
+    assert found[0] + late.flush() == found[1] != []
+    assert late.numbers() == at_once.numbers()
 
 
 def test_what_is_packed_is_small() -> None:

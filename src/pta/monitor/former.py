@@ -12,24 +12,18 @@ from pta.monitor.memory import MOST_SOURCES
 from pta.monitor.scores import BLOCK
 
 _SAME = ("counts", "ring_sums", "total_sums", "reference", "evidence", "answered", "cosines")
-_NO_LOGITS = np.zeros((0, 0), np.float32)
-
-
-def is_former(tensors: Mapping[str, Tensor]) -> bool:
-    """Whether what is read has the former form."""
-    return "prior" in tensors
 
 
 def converted(
     tensors: Mapping[str, Tensor], about: Any, classes: int
-) -> tuple[dict[str, Tensor], Any, NDArray[np.float32]]:
+) -> tuple[dict[str, Tensor], Any, NDArray[np.float32] | None]:
     """What `Memory.unpack` takes and checks, and the logits of the block that is not full; no tensors if damaged."""
     try:
         old = {name: one.numpy() for name, one in tensors.items()}
         count = int(old["counts"][0]) % BLOCK
         logits = old["pending_zero_shot"][:count]
         if logits.dtype != np.float32 or logits.shape != (count, classes) or not np.isfinite(logits).all():
-            return {}, about, _NO_LOGITS
+            raise ValueError("logits of other classes")
         pending, recent = old["pending"][:count].astype(np.int32), old["recent"].copy()
         for numbers in (pending[:, 2], recent[:, 0]):  # the others were number 32
             is_known = (numbers >= 0) & (numbers <= MOST_SOURCES)
@@ -50,4 +44,4 @@ def converted(
         about = {**about, "window": BLOCK * len(old["ring_sums"])}
         return {name: torch.from_numpy(np.ascontiguousarray(one)) for name, one in new.items()}, about, logits
     except (KeyError, IndexError, ValueError, TypeError):
-        return {}, about, _NO_LOGITS
+        return {}, about, None

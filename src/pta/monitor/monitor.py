@@ -24,7 +24,7 @@ from pta.methods.classes import cosines_with_text
 from pta.monitor import alarms, sources
 from pta.monitor.alarms import Alarm
 from pta.monitor.detector import ALARM_AT, UNLUCKY, advance, share_bound
-from pta.monitor.former import converted, is_former
+from pta.monitor.former import converted
 from pta.monitor.memory import MARKS, MOST_SOURCES, NO_COSINE, OTHERS, OWN_REFERENCE, Memory
 from pta.monitor.order import agreements, count_order
 from pta.monitor.reference import SHARES, ScoreReference
@@ -87,7 +87,7 @@ class Monitor:
     def unpack(self, tensors: Mapping[str, Tensor], about: object, path: object) -> None:
         """Go on from what another one of the same classifier and window kept."""
         logits = None
-        if is_former(tensors):
+        if "prior" in tensors:
             tensors, about, logits = converted(tensors, about, self._classifier.classes)
         self.memory.unpack(tensors, about, path)
         self._waiting.clear()
@@ -172,40 +172,29 @@ class Monitor:
         return self.flush(but=int(late))
 
     def add_arrays(
-        self,
-        features: NDArray[np.floating],
-        zero_shot: NDArray[np.floating],
-        answers: NDArray[np.floating],
-        labels: NDArray[np.integer],
-        learned: NDArray[np.bool_],
-        named: Sequence[str] = (),
-        adapter: Adapter | None = None,
+        self, columns: Sequence[NDArray[Any]], learned: NDArray[np.bool_], named: Sequence[str], adapter: Adapter | None
     ) -> list[Alarm]:
-        """The same as `add`, of arrays on the host."""
+        """The same as `add` on the host, whose first four arguments are the columns."""
         self.series = []
-        cosines = None if adapter is None else partial(cosines_with_text, adapter)
-        return self._count(features, zero_shot, answers, labels, learned, named, cosines)
+        return self._count(columns, learned, named, None if adapter is None else partial(cosines_with_text, adapter))
 
     def flush(self, *, but: int = 0) -> list[Alarm]:
         """Count the samples that were added late, but for those of the last so many calls."""
         self.series, found = [], list[Alarm]()
         while len(self._waiting) > but:
             columns, learned, named, cosines = self._waiting.popleft()
-            features, zero_shot, answers, labels = (column.wait().numpy() for column in columns)
-            found += self._count(features, zero_shot, answers, labels, learned, named, cosines)
+            found += self._count([column.wait().numpy() for column in columns], learned, named, cosines)
         return found
 
     def _count(
         self,
-        features: NDArray[np.floating],
-        zero_shot: NDArray[np.floating],
-        answers: NDArray[np.floating],
-        labels: NDArray[np.integer],
+        columns: Sequence[NDArray[Any]],
         learned: NDArray[np.bool_],
         named: Sequence[str],
         cosines: "_Cosines | None",
     ) -> list[Alarm]:
-        memory, found, done, count = self.memory, list[Alarm](), 0, len(labels)
+        memory, found, done, count = self.memory, list[Alarm](), 0, len(learned)
+        features, zero_shot, answers, labels = columns
         while done < count:
             start = self._counted % BLOCK
             rows = slice(done, min(count, done + BLOCK - start))
@@ -287,12 +276,12 @@ class Monitor:
         row = (self._counted // BLOCK - 1) % len(memory.ring_sums)
         confidence, numbers, sums = memory.pending_scores[:, 1], memory.pending[:, 2], memory.ring_sums[row]
         memory.ring_answers[row] = memory.pending_sums[:2]
-        sums[:2], sums[2] = memory.pending_scores[:, [1, 3]].sum(axis=0), changed.sum()
-        sums[3:] = below.sum(axis=0)
+        sums[0], sums[1] = confidence.sum(), memory.pending_scores[:, 3].sum()
+        sums[2], sums[3:] = changed.sum(), below.sum(axis=0)
         count_order(memory, memory.pending_scores[:, 4:])
         memory.total_sums += sums[:3]
-        rows = np.stack([numbers, zero_shot, confidence, learned], axis=1)
-        memory.recent[BLOCK * row : BLOCK * (row + 1)] = rows
+        recent = memory.recent[BLOCK * row : BLOCK * (row + 1)].T
+        recent[0], recent[1], recent[2], recent[3] = numbers, zero_shot, confidence, learned
         sources.count_weights(memory, numbers[learned], zero_shot[learned], confidence[learned])
         np.add.at(memory.answered, memory.pending[:, 0], 1)
 

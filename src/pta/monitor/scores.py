@@ -31,14 +31,15 @@ class ZeroShotScores(NamedTuple):
 
 def scored(classifier: ZeroShotClassifier, logits: NDArray[np.floating]) -> ZeroShotScores:
     """The scores of zero-shot logits, B×C."""
-    labels, rows = logits.argmax(axis=1), np.arange(len(logits))
-    top = logits[rows, labels]
+    labels = logits.argmax(axis=1)
+    tops = labels + np.arange(0, logits.size, logits.shape[1])  # their places
+    top = logits.ravel()[tops]
     odds = logits - top[:, None]
     np.exp(odds, out=odds)
-    odds[rows, labels] = 0  # so that the sum of the others keeps its digits
+    odds.ravel()[tops] = 0  # so that the sum of the others keeps its digits
     others = odds.sum(axis=1).astype(np.float64)
     confidence, ranked = 1 / (1 + others), np.empty((len(logits), 2))
-    odds[rows, labels] = 1
+    odds.ravel()[tops] = 1
     odds *= confidence.astype(odds.dtype)[:, None]
     ranked[:, 0] = -np.log(np.maximum(others, 1e-30))
     ranked[:, 1] = (top.astype(np.float64) - classifier.bias) / classifier.scale

@@ -95,8 +95,8 @@ class Health:
         answers, mask = answered.answers, np.full(len(sources), learned)
         last = answers if len(answers) <= _MOST_ANSWERS else answers[-_MOST_ANSWERS:].copy()
         self._last.append((last, learned, time.time()))
-        found, given = self.silence.sample(self.position), (scored.unit, scored.zero_shot, answered.chances)
-        found += self.monitor.add_arrays(*given, answers["label"], mask, sources, adapter)
+        columns = scored.unit, scored.zero_shot, answered.chances, answers["label"]
+        found = self.silence.sample(self.position) + self.monitor.add_arrays(columns, mask, sources, adapter)
         self._series.extend(self.monitor.series)
         self.position = self.monitor.position
         return self.rows(found)
