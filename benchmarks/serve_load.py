@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -178,10 +178,13 @@ def _help() -> str:
     return subprocess.run(call, env=environment, capture_output=True, text=True, check=True).stdout
 
 
-def infer(datatype: str, name: str, shape: Sequence[int], raw: bytes) -> bytes:
+def infer(
+    datatype: str, name: str, shape: Sequence[int], raw: bytes, *, id: str | None = None, **parameters: str
+) -> bytes:
     """An infer request with a binary input, as it goes over the wire."""
     tensor = {"name": name, "datatype": datatype, "shape": shape, "parameters": {"binary_data_size": len(raw)}}
-    text = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
+    asked = {"inputs": [tensor], "parameters": {"binary_data_output": True, **parameters}}
+    text = json.dumps(asked if id is None else asked | {"id": id}).encode()
     head = (
         "POST /v2/models/pta/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/octet-stream\r\n"
         f"Authorization: Bearer {TOKEN}\r\nInference-Header-Content-Length: {len(text)}\r\n"
@@ -190,20 +193,61 @@ def infer(datatype: str, name: str, shape: Sequence[int], raw: bytes) -> bytes:
     return head.encode() + text + raw
 
 
+def send_all(port: int, requests: Iterable[bytes], connections: int, pause: float = 0.0) -> np.ndarray:
+    """Send each request once, over several connections; the seconds that each answer took, in the order they came.
+
+    With a pause, each request begins at least so many seconds after the one before it.
+    """
+    latencies, sent, waiting = [], {}, iter(requests)
+    due = time.perf_counter()
+    with selectors.DefaultSelector() as selector:
+        free = [_connect(port) for _ in range(connections)]
+        for connection in free:
+            selector.register(connection, selectors.EVENT_READ, bytearray())
+        request = next(waiting, None)
+        while request is not None or len(free) < connections:
+            while request is not None and free and time.perf_counter() >= due:
+                due += pause
+                connection = free.pop()
+                sent[connection] = time.perf_counter()
+                connection.sendall(request)
+                request = next(waiting, None)
+            may_send = request is not None and free
+            for key, _ in selector.select(max(due - time.perf_counter(), 0) if may_send else None):
+                _read(key)
+                if _is_whole(key.data):
+                    key.data.clear()
+                    latencies.append(time.perf_counter() - sent[key.fileobj])
+                    free.append(key.fileobj)
+        for connection in free:
+            connection.close()
+    return np.array(latencies)
+
+
+def _connect(port: int) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def _read(key: selectors.SelectorKey) -> None:
+    if not (part := key.fileobj.recv(1 << 16)):
+        raise RuntimeError(f"the service closed a connection after {bytes(key.data[:300])!r}")
+    key.data.extend(part)
+
+
 def drive(port: int, requests: Sequence[bytes], connections: int, seconds: float) -> np.ndarray:
     """The seconds that each answer took which came in time."""
     latencies, sent, turn = [], {}, 0
     with selectors.DefaultSelector() as selector:
         for _ in range(connections):
-            connection = socket.create_connection(("127.0.0.1", port))
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            selector.register(connection, selectors.EVENT_READ, bytearray())
+            selector.register(_connect(port), selectors.EVENT_READ, bytearray())
         end = time.perf_counter() + seconds
         for key in list(selector.get_map().values()):
             turn = _send(key.fileobj, requests, turn, sent)
         while (now := time.perf_counter()) < end:
             for key, _ in selector.select(end - now):
-                key.data.extend(key.fileobj.recv(1 << 16))
+                _read(key)
                 if _is_whole(key.data):
                     key.data.clear()
                     latencies.append(time.perf_counter() - sent[key.fileobj])
