@@ -42,22 +42,6 @@ def products(F, M, rows, z):  # type: ignore[no-untyped-def]
             z[i, rows[k]] = p0
 
 
-@compiled()
-def score(F, text, scale, bias, z):  # type: ignore[no-untyped-def]
-    """Zero-shot logits of unit features."""
-    real = z.dtype.type
-    products(F, text, np.arange(len(text)), z)
-    for i in range(len(F)):
-        for c in range(len(text)):
-            z[i, c] = real(scale) * z[i, c] + real(bias)
-
-
-@compiled()
-def most_touches(threshold, classes):  # type: ignore[no-untyped-def]
-    """How many classes of one sample can reach the threshold."""
-    return min(classes, int(1 / (threshold * (1 - DOUBT))))
-
-
 @compiled(fastmath={"contract"})
 def _exp(x):  # type: ignore[no-untyped-def]
     """e^x in float32 for x ≤ 0 (Cephes' polynomial, within 1e-7), which unlike a call of np.exp becomes vector code."""
@@ -91,47 +75,45 @@ def softmax(z, factor, chances):  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def find_touches(chances, threshold, classes, probabilities):  # type: ignore[no-untyped-def]
-    """Write the classes that a sample touches and their probabilities; their number, or −1 if float64 must decide."""
+def _find_touches(chances, threshold, doubt, classes, probabilities):  # type: ignore[no-untyped-def]
+    """Write the classes that a sample touches and their probabilities; their number, or −1 where there is doubt."""
     count = 0
     for c in range(len(chances)):
-        if chances[c] >= threshold * (1 - DOUBT):
-            if chances[c] <= threshold * (1 + DOUBT):
+        if np.float32(chances[c]) >= threshold * (1 - doubt):
+            if doubt > 0 and chances[c] <= threshold * (1 + doubt):
                 return -1
             classes[count], probabilities[count] = c, chances[c]
             count += 1
     return count
 
 
-@compiled(error_model="numpy", fastmath={"contract", "reassoc"})
-def _find_exact_touches(f, text, scale, bias, threshold, classes, probabilities):  # type: ignore[no-untyped-def]
-    """The same from logits in float64."""
-    z, count = np.zeros(len(text)), 0
+@compiled(fastmath={"contract", "reassoc"})
+def _exact_chances(f, text, scale, bias):  # type: ignore[no-untyped-def]
+    z = np.zeros(len(text))
     for c in range(len(text)):
         for j in range(len(f)):
             z[c] += np.float64(text[c, j]) * np.float64(f[j])
         z[c] = scale * z[c] + bias
     softmax(z, 1.0, z)
-    for c in range(len(text)):
-        if np.float32(z[c]) >= np.float32(threshold):
-            classes[count], probabilities[count] = c, z[c]
-            count += 1
-    return count
+    return z
 
 
 @compiled(nogil=True)
 def describe_zero_shot(F, text, scale, bias, threshold, z, labels, sure, entropies):  # type: ignore[no-untyped-def]
     """Fill logits and answers of unit features; their touches, sample by sample: classes, probabilities, beginnings."""
-    score(F, text, scale, bias, z)
-    most, chances = most_touches(threshold, len(text)), np.empty(len(text), z.dtype)
+    real = z.dtype.type
+    products(F, text, np.arange(len(text)), z)
+    most, chances = min(len(text), int(1 / (threshold * (1 - DOUBT)))), np.empty(len(text), z.dtype)
     classes, probabilities = np.empty(len(F) * most, np.int64), np.empty(len(F) * most)
     begin = np.zeros(len(F) + 1, np.int64)
     for i in range(len(F)):
+        for c in range(len(text)):
+            z[i, c] = real(scale) * z[i, c] + real(bias)
         labels[i], sure[i], entropies[i] = softmax(z[i], 1.0, chances)
         own, likely = classes[begin[i] : begin[i] + most], probabilities[begin[i] : begin[i] + most]
-        count = find_touches(chances, threshold, own, likely)
-        if count < 0:
-            count = _find_exact_touches(F[i], text, scale, bias, threshold, own, likely)
+        count = _find_touches(chances, threshold, DOUBT, own, likely)
+        if count < 0:  # float64 decides
+            count = _find_touches(_exact_chances(F[i], text, scale, bias), threshold, 0.0, own, likely)
         begin[i + 1] = begin[i] + count
     return classes[: begin[-1]], probabilities[: begin[-1]], begin
 

@@ -12,13 +12,11 @@ from torch import Tensor
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.compiled import compiled
 from pta.core.samples import LARGEST_NORM, SMALLEST_NORM
-from pta.engines.numba_scores import find_touches, most_touches, products, score, softmax
+from pta.engines.numba_scores import describe_zero_shot, products
 from pta.engines.pta.rule import SMALLEST_DECAY, Prototypes, Rule
 from pta.engines.pta.touches import Touches
 
 Array = NDArray[np.floating]
-
-CHUNK = 256  # samples at once; measured, see benchmarks/results/engine-cpu.csv
 _LOWEST_LOG_DECAY = np.log(SMALLEST_DECAY)
 _SHORTEST, _LONGEST = 2 * SMALLEST_NORM, LARGEST_NORM / 2  # nearer to the bounds, `Samples.of` decides
 
@@ -28,18 +26,14 @@ def advance_by_numba(prototypes: Prototypes, anchors: Tensor, features: Tensor, 
     cosines = features @ prototypes.anchored.T
     moving = _moving(prototypes, touches, rule)
     along = np.ascontiguousarray(cosines.numpy().T[moving])
-    _follow(prototypes, anchors, features.numpy(), (features @ features.T).numpy(), moving, along, touches, rule)
+    gram = (features @ features.T).numpy()
+    _follow(prototypes, anchors, moving, touches, rule, features.numpy(), gram, along)
     cosines.numpy().T[moving] = along
     return cosines
 
 
 def learn_by_numba(
-    prototypes: Prototypes,
-    classifier: ZeroShotClassifier,
-    F: Array,
-    touches: Touches,
-    rule: Rule,
-    logits: Array | None,
+    prototypes: Prototypes, classifier: ZeroShotClassifier, F: Array, touches: Touches, rule: Rule, logits: Array | None
 ) -> None:
     """Learn all samples and add to their zero-shot logits, if they are given, the scores against R.
 
@@ -53,7 +47,7 @@ def learn_by_numba(
         zero_shot, still = logits[:, moving], prototypes.touched.numpy().copy()
         still[moving] = False
         add_scores(F, R, still, classifier.scale, classifier.bias, logits)
-    _follow(prototypes, classifier.anchors, F, gram, moving, along, touches, rule)
+    _follow(prototypes, classifier.anchors, moving, touches, rule, F, gram, along)
     if logits is not None:
         logits[:, moving] = zero_shot + (F.dtype.type(classifier.scale) * along.T + F.dtype.type(classifier.bias))
 
@@ -66,26 +60,19 @@ def _moving(prototypes: Prototypes, touches: Touches, rule: Rule) -> NDArray[np.
 
 
 def _follow(
-    prototypes: Prototypes,
-    anchors: Tensor,
-    F: Array,
-    gram: Array,
-    moving: NDArray[np.int64],
-    along: Array,
-    touches: Touches,
-    rule: Rule,
+    prototypes: Prototypes, anchors: Tensor, moving: NDArray[np.int64], touches: Touches, rule: Rule, *arrays: Array
 ) -> None:
-    """Move the classes that move; `along`, M×B, has the cosines with each R before, and then those at every turn."""
+    """Move the classes that move. Arrays are F, F·Fᵀ, and M×B the cosines with R before, then those at each turn."""
     recursive = rule.anchor == "recursive"
     begin = np.searchsorted(touches.classes, np.append(moving, len(anchors)))
     state = prototypes.knowledge, prototypes.anchored, prototypes.length, prototypes.resting, anchors
     log_keep, late = rule.log_decay(touches.probabilities), 1 if rule.order == "predict-first" else 0
     switches = rule.w, recursive, rule.renormalise, late, prototypes.arrived_within
-    arrays = (tensor.numpy() for tensor in state)
-    _follow_classes(moving, begin, touches.samples, log_keep, F, gram, along, *arrays, *switches)
+    tensors = (tensor.numpy() for tensor in state)
+    _follow_classes(moving, begin, touches.samples, log_keep, *arrays, *tensors, *switches)
     prototypes.touched.numpy()[touches.classes] = True
     if rule.fades_linearly:
-        prototypes.length[~prototypes.touched] *= rule.w ** len(F)
+        prototypes.length[~prototypes.touched] *= rule.w**touches.count
 
 
 @compiled(fastmath={"contract", "reassoc"})
@@ -195,15 +182,10 @@ def step(  # type: ignore[no-untyped-def]
         if not _SHORTEST <= norm <= _LONGEST:
             return False
         features = features / f.dtype.type(norm)
-    score(features, text, scale, bias, z)
-    most, chances = most_touches(threshold, len(text)), np.empty_like(z[0])
-    classes, probabilities = np.empty(most, np.int64), np.empty(most)
-    softmax(z[0], 1.0, chances)
-    count = find_touches(chances, threshold, classes, probabilities)
-    if count < 0:
-        return False
+    unused = np.empty(1)
+    touches = describe_zero_shot(features, text, scale, bias, threshold, z, unused, unused, unused)
     learn_one(
-        features, classes[:count], probabilities[:count], z, True, text, P, R, length, touched, resting, seen,
+        features, touches[0], touches[1], z, True, text, P, R, length, touched, resting, seen,
         scale, bias, threshold, h, w, within, recursive, predict_first, raw, rescale,
     )  # fmt: skip
     return True
