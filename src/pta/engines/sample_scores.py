@@ -43,7 +43,7 @@ def score_samples(
     """Zero-shot logits and touches of unit features, B×d, in float32 whatever the precision of the anchors."""
     if not processors.numba_is_installed():
         return _score_one_by_one(unit, classifier.to(dtype=torch.float32), rule, columns)
-    from pta.engines.numba_scores import describe_zero_shot
+    from pta.engines.pta.numba_loops import describe_zero_shot
 
     text = classifier.anchors.float().contiguous().numpy()
     z = np.empty((len(unit), len(text)), np.float32)
@@ -71,7 +71,7 @@ def _score_one_by_one(
 def describe_logits(logits: Tensor, factor: float, columns: Columns) -> NDArray[np.floating]:
     """The softmax of logits times a factor, B×C."""
     if processors.numba_is_installed():
-        from pta.engines.numba_scores import describe
+        from pta.engines.pta.numba_loops import describe
 
         chances = np.empty(logits.shape, np.float32)
         describe(logits.numpy(), factor, chances, *columns)

@@ -21,6 +21,7 @@ Engine = Callable[[Prototypes, Tensor, Tensor, Touches, Rule], Tensor]
 
 # Measured, see benchmarks/results/engine-cpu.csv. `advance_by_chunk` takes as many rounds as a class has touches;
 # where nearly every sample touches every class, short chunks cost less in rounds than they lose in products.
+_NUMBA_CHUNK = 256
 _CHUNK = 128
 _CHUNK_OF_MANY_TOUCHES = 32
 _MANY_TOUCHES_PER_SAMPLE = 16
@@ -41,9 +42,9 @@ def advance(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: 
     if on_cpu and len(features) == 1:
         return advance_by_step(*batch)
     if on_cpu and processors.numba_is_installed():
-        from pta.engines.pta.numba_loops import CHUNK, advance_by_numba
+        from pta.engines.pta.numba_loops import advance_by_numba
 
-        return advance_in_chunks(advance_by_numba, CHUNK, *batch)
+        return advance_in_chunks(advance_by_numba, _NUMBA_CHUNK, *batch)
     many = len(touches.samples) > _MANY_TOUCHES_PER_SAMPLE * len(features)
     return advance_in_chunks(advance_by_chunk, _CHUNK_OF_MANY_TOUCHES if many else _CHUNK, *batch)
 

@@ -92,7 +92,7 @@ class CompiledStep:
     def __call__(self, samples: object) -> Tensor | None:
         """Learn one sample and give its logits, 1×C; or give None and learn nothing, if `Adapter.step` has to do it.
 
-        It has to do several samples, what must be converted or refused, and touches that float64 decides.
+        It has to do several samples, and what must be converted or refused.
         """
         if isinstance(samples, Samples):
             features, normalise = samples.features, False
@@ -115,12 +115,9 @@ class CompiledStep:
         if len(features) == 1:
             known, z = (touches.classes, touches.probabilities), features if logits is None else logits
             self._loops.learn_one(features, *known, z, logits is not None, *self._arguments)
-            return
-        for start in range(0, len(features), self._loops.CHUNK):
-            rows = slice(start, min(start + self._loops.CHUNK, len(features)))
-            part, answers = touches.between(rows.start, rows.stop), None if logits is None else logits[rows]
-            self._loops.learn_by_numba(self._prototypes, self._classifier, features[rows], part, self._rule, answers)
-        self._seen.add_(len(features))
+        else:
+            self._loops.learn_by_numba(self._prototypes, self._classifier, features, touches, self._rule, logits)
+            self._seen.add_(len(features))
 
     def add_scores(self, features: Array, logits: Array) -> None:
         """Add to zero-shot logits the scores against R, and learn nothing."""

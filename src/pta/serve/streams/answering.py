@@ -79,7 +79,10 @@ def samples_from(features: NDArray[np.float16]) -> Samples:
 
 
 def score(features: NDArray[np.float16], classifier: ZeroShotClassifier, rule: Rule | None) -> Scored:
-    """Zero-shot answers and touches of samples, which need no state; those of a sample depend on that sample alone."""
+    """Zero-shot answers and touches of samples, which need no state; those of a sample depend on that sample alone.
+
+    The rule is `rule_of` the adapter that learns them.
+    """
     unit, answers = _at_unit_length(features.astype(np.float32)), np.zeros(len(features), ANSWER)
     logits, found = score_samples(unit, classifier, rule, _columns(answers, "zero_shot_"))
     begin = found.begin.tolist()
