@@ -201,9 +201,13 @@ def send_all(port: int, requests: Iterable[bytes], connections: int, pause: floa
     latencies, sent, waiting = [], {}, iter(requests)
     due = time.perf_counter()
     with selectors.DefaultSelector() as selector:
-        free = [_connect(port) for _ in range(connections)]
-        for connection in free:
+
+        def opened() -> socket.socket:
+            connection = _connect(port)
             selector.register(connection, selectors.EVENT_READ, bytearray())
+            return connection
+
+        free = [opened() for _ in range(connections)]
         request = next(waiting, None)
         while request is not None or len(free) < connections:
             while request is not None and free and time.perf_counter() >= due:
@@ -214,6 +218,11 @@ def send_all(port: int, requests: Iterable[bytes], connections: int, pause: floa
                 request = next(waiting, None)
             may_send = request is not None and free
             for key, _ in selector.select(max(due - time.perf_counter(), 0) if may_send else None):
+                if key.fileobj in free:  # the service ends connections that were idle for long
+                    selector.unregister(key.fileobj)
+                    free[free.index(key.fileobj)] = opened()
+                    key.fileobj.close()
+                    continue
                 _read(key)
                 if _is_whole(key.data):
                     key.data.clear()

@@ -56,6 +56,16 @@ def outcome(call, service, without):
         return refused.status, re.sub(r"\d{4}-\d\d-\d\dT[\d:]+Z", "then", str(refused))
 
 
+def differences(one, other, where="it"):
+    """Where two values differ, with what the service that evicts has and what the other one has."""
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        return [found for name in one for found in differences(one[name], other[name], f"{where}.{name}")]
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        pairs = enumerate(zip(one, other, strict=True))
+        return [found for number, pair in pairs for found in differences(*pair, f"{where}[{number}]")]
+    return [] if one == other else [f"{where}: {one!r:.300} with eviction, {other!r:.300} without"]
+
+
 class Both:
     """Two services that are given the same: one evicts every idle stream, and one never evicts any."""
 
@@ -88,7 +98,7 @@ class Both:
     def same(self, call, without=UNLIKE):
         """What a call gives with both services, or how it is refused; it must be the same."""
         one, other = (outcome(call, service, without) for service in self)
-        assert one == other
+        assert one == other, "; ".join(differences(one, other))
         for service in self:
             settle(service)
         return one
