@@ -191,8 +191,8 @@ def test_a_journal_of_another_service_or_a_newer_format_is_refused_in_one_line(j
         Journal.open(folder, IDENTITY | {"rule": 3})
     open_journal(folder).close()
     with closing(sqlite3.connect(folder / FILE)) as connection:
-        connection.execute("PRAGMA user_version = 4")
-    with pytest.raises(UnreadableFile, match=r"has format 4, and this pta reads format 3; install a newer pta"):
+        connection.execute("PRAGMA user_version = 5")
+    with pytest.raises(UnreadableFile, match=r"has format 5, and this pta reads format 4; install a newer pta"):
         open_journal(folder)
 
 
