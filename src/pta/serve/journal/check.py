@@ -38,6 +38,10 @@ from pta.serve.journal.schema import (
     unreadable,
 )
 
+_BATCHES = """
+    SELECT id, stream, first, span, erased, time, group_, rest, operation, seal, answers, link, after,
+    coalesce(id + span, id) FROM batches ORDER BY id
+"""
 _NO_SAMPLE: tuple[Any, ...] = (sys.maxsize,)
 _SEALED = {
     "about": ("service", "*"),
@@ -89,38 +93,40 @@ def _damage_of_batches(connection: sqlite3.Connection, counts: SampleCounts) -> 
     Every start does it, so that it does little for each row.
     """
     names = dict(connection.execute("SELECT id, name FROM streams").fetchall())
-    counts.streams.update(dict.fromkeys(names, 0))
-    counts.sources.update({None: 0, **dict.fromkeys((id for (id,) in connection.execute("SELECT id FROM sources")), 0)})
+    by_stream, by_source = counts
+    by_stream.update(dict.fromkeys(names, 0))
+    by_source.update({None: 0, **{id: 0 for (id,) in connection.execute("SELECT id FROM sources")}})
     samples = connection.execute("SELECT * FROM samples ORDER BY id")
     sample, before = next(samples, _NO_SAMPLE), b""
-    columns = "id, stream, first, span, erased, time, group_, rest, operation, seal, answers, link, after"
-    for batch in connection.execute(f"SELECT {columns}, coalesce(id + span, id) FROM batches ORDER BY id"):
-        head: tuple[Any, ...] = batch[:9]
-        sealed, answers, linked, after, end = batch[9:]
-        rows = []
+    for batch in connection.execute(_BATCHES):
+        id, stream, first, span, erased, time, group, rest, operation, sealed, answers, found, after, end = batch
+        rows: list[tuple[Any, ...]] = []
         while sample[0] < end:
             rows.append(sample)
             sample = next(samples, _NO_SAMPLE)
-        of_seal, of_link = batch_texts(before, *head)
-        stream = head[1]
+        of_seal, of_link = batch_texts(before, id, stream, first, span, erased, time, group, rest, operation)
         if seal_of_batch(of_seal, rows) != sealed:
-            yield f"{Batch._make((*head, b'', [], b'')).place(names.get(stream, '?'))}: a sample is not as it was written"
+            yield f"{_place(batch, names)}: a sample is not as it was written"
         elif stream not in names:
-            yield f"group of row {head[0]}: its stream is missing"
+            yield f"group of row {id}: its stream is missing"
         else:
-            counts.streams[stream] += len(rows)
+            by_stream[stream] += len(rows)
             for row in rows:
-                if row[2] in counts.sources:
-                    counts.sources[row[2]] += 1
+                if row[2] in by_source:
+                    by_source[row[2]] += 1
                 else:
-                    yield f"{Batch._make((*head, b'', [], b'')).place(names[stream])}: the source of a sample is missing"
-        if answers is not None and not are_answers_whole(head[0], answers):
-            yield f"group of row {head[0]}: the stored answers are not as they were written"
-        if (linked != checksum(of_link)[:4]) if after is None else (after != before):
-            yield missing_before(connection, "batches", head[0])
-        before = linked
+                    yield f"{_place(batch, names)}: the source of a sample is missing"
+        if answers is not None and not are_answers_whole(id, answers):
+            yield f"group of row {id}: the stored answers are not as they were written"
+        if (found != checksum(of_link)[:4]) if after is None else (after != before):
+            yield missing_before(connection, "batches", id)
+        before = found
     if sample is not _NO_SAMPLE:
         yield f"the sample of row {sample[0]} and those after it belong to no group"
+
+
+def _place(batch: tuple[Any, ...], names: dict[int, str]) -> str:
+    return Batch._make((*batch[:10], [], b"")).place(names.get(batch[1], "?"))
 
 
 def damage_of_rows(connection: sqlite3.Connection, table: str) -> Iterator[str]:

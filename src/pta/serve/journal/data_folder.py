@@ -105,4 +105,4 @@ def _take_rights(path: str | Path, status: os.stat_result) -> None:
     rights = 0o700 if is_folder else 0o600
     is_ours = status.st_uid == getattr(os, "geteuid", lambda: -1)()
     if (is_folder or is_file) and is_ours and stat.S_IMODE(status.st_mode) != rights:
-        os.chmod(path, rights)
+        Path(path).chmod(rights)

@@ -36,8 +36,8 @@ _NO_SEQUENCE = 2**62  # which no row reaches: a file of such a name is not a sna
 
 
 def _names_in(folder: str) -> list[str]:
-    with suppress(OSError):  # it is not there
-        return os.listdir(folder)
+    with suppress(OSError), os.scandir(folder) as entries:  # it may not be there
+        return [entry.name for entry in entries]
     return []
 
 

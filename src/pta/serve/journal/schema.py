@@ -205,7 +205,7 @@ def seal(*values: object) -> bytes:
 
 def are_answers_whole(batch: int, stored: bytes) -> bool:
     """Whether the stored answers of a batch have the seal that belongs to them."""
-    return isinstance(stored, bytes) and stored[-8:] == seal(batch, stored[:-8])
+    return isinstance(stored, bytes) and stored[-8:] == checksum(repr((batch, stored[:-8])).encode())
 
 
 def link(before: bytes, *content: object) -> bytes:
@@ -214,7 +214,16 @@ def link(before: bytes, *content: object) -> bytes:
 
 
 def batch_texts(
-    before: bytes, id: int, stream: int, first: int, span: int, erased: int, time: float, *rest: int
+    before: bytes,
+    id: int,
+    stream: int,
+    first: int,
+    span: int,
+    erased: int,
+    time: float,
+    group: int,
+    rest: int,
+    operation: int,
 ) -> tuple[bytes, bytes]:
     """What the seal of a batch, beside its samples, and its link after another are checksums of.
 
@@ -222,13 +231,13 @@ def batch_texts(
     checks every batch.
     """
     place, when = f"{id!r}, {stream!r}, {first!r}, {span!r}", repr(time)
-    sealed = f"({place}, {erased!r}, {when}, {str(rest)[1:]}"
+    sealed = f"({place}, {erased!r}, {when}, {group!r}, {rest!r}, {operation!r})"
     return sealed.encode(), f"({before!r}, {place}, {when})".encode()
 
 
 def seal_of_batch(text: bytes, rows: Iterable[tuple[Any, ...]]) -> bytes:
     """The seal of a batch and its rows of `samples`; none if a value is of a type that is never written."""
-    numbers, hashes, digests, touches, features = [text], list[bytes](), list[bytes](), list[bytes](), list[bytes]()
+    numbers, hashes, digests, touches, features = [text], [], [], [], []
     try:
         for id, stream, source, id_hash, digest, size, touched, feature in rows:
             numbers.append(_NUMBERS.pack(id, stream, source or 0, size or 0, len(touched)))
