@@ -24,6 +24,7 @@ from pta.serve.journal.schema import (
     SourceRow,
     StreamRow,
     connect,
+    newer_streams,
     read_batches,
     read_streams,
     value,
@@ -166,6 +167,7 @@ class Registry:
         self._database = database
         self.counts = counts
         self.streams = {stream.id: stream for stream in read_streams(database.reader)}
+        database.newer_streams = {stream.id: stream for stream in newer_streams(database.reader)}
         self.numbers = {stream.name: stream.id for stream in self.streams.values()}  # also of deleted ones
         self.row = max((stream.row for stream in self.streams.values()), default=0)
         self._time = max((stream.time for stream in self.streams.values()), default=0.0)

@@ -280,7 +280,7 @@ class Journal:
             link = known.links["batches"]
             for rest, (stream, positions) in zip(range(len(by_stream))[::-1], by_stream.items(), strict=True):
                 first = streams[stream].last + 1
-                rows = list[SampleRow]()
+                rows: list[SampleRow] = []
                 for position in positions:
                     firsts[position] = first + len(rows)
                     request = requests[position]
@@ -295,8 +295,7 @@ class Journal:
                 streams[stream] = streams[stream]._replace(last=last, time=now, row=row - 1, link=link)
             with self._database.transaction() as connection:
                 connection.executemany(schema.INSERT_SOURCE, [schema.with_seal(*source) for source in sources.values()])
-                for batch in group:
-                    connection.executemany(schema.INSERT_SAMPLE, batch.rows)
+                connection.executemany(schema.INSERT_SAMPLE, [row for batch in group for row in batch.rows])
                 connection.executemany(schema.INSERT_BATCH, [batch.columns() for batch in group])
                 if answers is not None:
                     batches.write_answers(connection, answers)

@@ -32,6 +32,7 @@ from pta.serve.journal.schema import (
     connect_to_read,
     log_of,
     new_journal,
+    newer_streams,
     operation_columns,
     read_batches,
     read_streams,
@@ -51,7 +52,7 @@ def repair_journal(path: Path) -> None:
     with closing(connect_to_read(path)) as old:
         has_damage = _finds(damage(old))
         has_lost = has_lost or _finds(broken_links(old)) or _finds(_lost(witnesses, old))
-        has_lost = has_lost or (has_damage and _finds(_newer_than_its_row(old)))  # whose numbers could be used again
+        has_lost = has_lost or (has_damage and _finds(newer_streams(old)))  # whose last numbers may be cut
     if not (has_damage or has_lost):
         return
     try:
@@ -79,13 +80,7 @@ def _lost(witnesses: Witnesses, connection: Connection) -> Iterator[str]:
     yield from witnesses.lost(read_streams(connection))
 
 
-def _newer_than_its_row(connection: Connection) -> Iterator[str]:
-    """The streams that have gone on since their rows were written."""
-    written = dict(connection.execute("SELECT id, last FROM streams").fetchall())
-    yield from (stream.name for stream in read_streams(connection) if stream.last > written[stream.id])
-
-
-def _finds(problems: Iterator[str]) -> bool:
+def _finds(problems: Iterator[object]) -> bool:
     try:
         return next(problems, None) is not None
     except sqlite3.Error:

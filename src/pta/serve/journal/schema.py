@@ -352,6 +352,16 @@ def read_batches(connection: Connection, where: str, *parameters: object) -> Ite
 
 def read_streams(connection: Connection) -> list[StreamRow]:
     """All streams, also those that are deleted, as their last batches and operations say."""
+    return [newest for _, newest in _streams(connection)]
+
+
+def newer_streams(connection: Connection) -> Iterator[StreamRow]:
+    """Those that have gone on since their rows were written."""
+    return (newest for stored, newest in _streams(connection) if newest != stored)
+
+
+def _streams(connection: Connection) -> Iterator[tuple[StreamRow, StreamRow]]:
+    """The streams as their rows say, and as their last batches and operations say."""
     query = """
         SELECT s.*, b.first + span - 1, b.time, b.id + span - 1, b.link, sequence, o.time, 0, o.link FROM streams s
         LEFT JOIN batches b ON b.stream = s.id AND b.first = (SELECT max(first) FROM batches WHERE stream = s.id)
@@ -359,7 +369,9 @@ def read_streams(connection: Connection) -> list[StreamRow]:
             ON o.stream = s.id AND sequence = (SELECT max(sequence) FROM operations WHERE stream = s.id)
         ORDER BY s.id
     """
-    return [_newest(StreamRow(*row[:9]), row[10:14], row[14:]) for row in connection.execute(query)]
+    for row in connection.execute(query):
+        stored = StreamRow(*row[:9])
+        yield stored, _newest(stored, row[10:14], row[14:])
 
 
 def _newest(stored: StreamRow, *ends: tuple[Any, ...]) -> StreamRow:
