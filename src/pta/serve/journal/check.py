@@ -26,6 +26,9 @@ from pta.serve.journal.loss import Witnesses, is_damaged
 from pta.serve.journal.schema import (
     Batch,
     SampleCounts,
+    SampleRow,
+    SourceRow,
+    StreamRow,
     are_answers_whole,
     batch_texts,
     checksum,
@@ -40,13 +43,13 @@ from pta.serve.journal.schema import (
 
 _BATCHES = """
     SELECT id, stream, first, span, erased, time, group_, rest, operation, seal, answers, link, after,
-    coalesce(id + span, id) FROM batches ORDER BY id
+    coalesce(id + span, 0) FROM batches ORDER BY id
 """
 _NO_SAMPLE: tuple[Any, ...] = (sys.maxsize,)
 _SEALED = {
-    "about": ("service", "*"),
-    "streams": ("stream", "*"),
-    "sources": ("source", "*"),
+    "about": ("service", "identity, is_erasing, used, seal"),
+    "streams": ("stream", ", ".join((*StreamRow._fields, "seal"))),
+    "sources": ("source", ", ".join((*SourceRow._fields, "seal"))),
     "operations": ("operation", "id, stream, sequence, time, kind, argument, seal"),
 }
 
@@ -96,7 +99,7 @@ def _damage_of_batches(connection: sqlite3.Connection, counts: SampleCounts) -> 
     by_stream, by_source = counts
     by_stream.update(dict.fromkeys(names, 0))
     by_source.update({None: 0, **{id: 0 for (id,) in connection.execute("SELECT id FROM sources")}})
-    samples = connection.execute("SELECT * FROM samples ORDER BY id")
+    samples = connection.execute(f"SELECT {', '.join(SampleRow._fields)} FROM samples ORDER BY id")
     sample, before = next(samples, _NO_SAMPLE), b""
     for batch in connection.execute(_BATCHES):
         id, stream, first, span, erased, time, group, rest, operation, sealed, answers, found, after, end = batch

@@ -164,7 +164,9 @@ class Batch(NamedTuple):
 
     def place(self, name: str) -> str:
         """Where it is in the stream of that name, for a message."""
-        return f"stream {name}, sequences {self.first} to {self.first + self.span - 1} (group {self.group})"
+        is_known = isinstance(self.first, int) and isinstance(self.span, int)  # in a damaged row it can be anything
+        last = self.first + self.span - 1 if is_known else "?"
+        return f"stream {name}, sequences {self.first} to {last} (group {self.group})"
 
     def is_whole(self) -> bool:
         """Whether everything is as it was written."""
