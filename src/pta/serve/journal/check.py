@@ -102,12 +102,12 @@ def _damage_of_batches(connection: sqlite3.Connection, counts: SampleCounts) -> 
     samples = connection.execute(f"SELECT {', '.join(SampleRow._fields)} FROM samples ORDER BY id")
     sample, before = next(samples, _NO_SAMPLE), b""
     for batch in connection.execute(_BATCHES):
-        id, stream, first, span, erased, time, group, rest, operation, sealed, answers, found, after, end = batch
+        id, stream, *_, sealed, answers, found, after, end = batch
         rows: list[tuple[Any, ...]] = []
         while sample[0] < end:
             rows.append(sample)
             sample = next(samples, _NO_SAMPLE)
-        of_seal, of_link = batch_texts(before, id, stream, first, span, erased, time, group, rest, operation)
+        of_seal, of_link = batch_texts(before, batch[:9])
         if seal_of_batch(of_seal, rows) != sealed:
             yield f"{_place(batch, names)}: a sample is not as it was written"
         elif stream not in names:

@@ -170,11 +170,11 @@ class Batch(NamedTuple):
 
     def is_whole(self) -> bool:
         """Whether everything is as it was written."""
-        return self.seal == seal_of_batch(batch_texts(b"", *self[:9])[0], self.rows)
+        return self.seal == seal_of_batch(batch_texts(b"", self[:9])[0], self.rows)
 
     def next(self, before: bytes) -> "Batch":
         """The same with the seal that belongs to it and the link that follows another."""
-        sealed, linked = batch_texts(before, *self[:9])
+        sealed, linked = batch_texts(before, self[:9])
         return Batch(*self[:9], seal_of_batch(sealed, self.rows), self.rows, checksum(linked)[:4])
 
     def columns(self) -> tuple[Any, ...]:
@@ -215,23 +215,12 @@ def link(before: bytes, *content: object) -> bytes:
     return seal(before, *content)[:4]
 
 
-def batch_texts(
-    before: bytes,
-    id: int,
-    stream: int,
-    first: int,
-    span: int,
-    erased: int,
-    time: float,
-    group: int,
-    rest: int,
-    operation: int,
-) -> tuple[bytes, bytes]:
-    """What the seal of a batch, beside its samples, and its link after another are checksums of.
+def batch_texts(before: bytes, head: tuple[Any, ...]) -> tuple[bytes, bytes]:
+    """What the seal of a batch, beside its samples, and its link after another are checksums of, from nine columns.
 
-    They are the `repr` of its columns, in two tuples. Numbers that both have are written once, because every start
-    checks every batch.
+    Both are the `repr` of a tuple. Numbers that both have are written once, because every start checks every batch.
     """
+    id, stream, first, span, erased, time, group, rest, operation = head
     place, when = f"{id!r}, {stream!r}, {first!r}, {span!r}", repr(time)
     sealed = f"({place}, {erased!r}, {when}, {group!r}, {rest!r}, {operation!r})"
     return sealed.encode(), f"({before!r}, {place}, {when})".encode()
