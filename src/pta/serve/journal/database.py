@@ -24,9 +24,8 @@ from pta.serve.journal.schema import (
     SourceRow,
     StreamRow,
     connect,
-    newer_streams,
     read_batches,
-    read_streams,
+    stored_and_newest_streams,
     value,
     with_seal,
 )
@@ -166,8 +165,9 @@ class Registry:
     def __init__(self, database: JournalDatabase, counts: SampleCounts) -> None:
         self._database = database
         self.counts = counts
-        self.streams = {stream.id: stream for stream in read_streams(database.reader)}
-        database.newer_streams = {stream.id: stream for stream in newer_streams(database.reader)}
+        streams = list(stored_and_newest_streams(database.reader))
+        self.streams = {newest.id: newest for _, newest in streams}
+        database.newer_streams = {newest.id: newest for stored, newest in streams if newest != stored}
         self.numbers = {stream.name: stream.id for stream in self.streams.values()}  # also of deleted ones
         self.row = max((stream.row for stream in self.streams.values()), default=0)
         self._time = max((stream.time for stream in self.streams.values()), default=0.0)

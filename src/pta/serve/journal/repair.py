@@ -32,11 +32,11 @@ from pta.serve.journal.schema import (
     connect_to_read,
     log_of,
     new_journal,
-    newer_streams,
     operation_columns,
     read_batches,
     read_streams,
     seal,
+    stored_and_newest_streams,
     unreadable,
     value,
     with_seal,
@@ -52,7 +52,7 @@ def repair_journal(path: Path) -> None:
     with closing(connect_to_read(path)) as old:
         has_damage = _finds(damage(old))
         has_lost = has_lost or _finds(broken_links(old)) or _finds(_lost(witnesses, old))
-        has_lost = has_lost or (has_damage and _finds(newer_streams(old)))  # whose last numbers may be cut
+        has_lost = has_lost or (has_damage and _finds(_newer_streams(old)))  # whose last numbers may be cut
     if not (has_damage or has_lost):
         return
     try:
@@ -78,6 +78,10 @@ def repair_journal(path: Path) -> None:
 
 def _lost(witnesses: Witnesses, connection: Connection) -> Iterator[str]:
     yield from witnesses.lost(read_streams(connection))
+
+
+def _newer_streams(connection: Connection) -> Iterator[StreamRow]:
+    yield from (newest for stored, newest in stored_and_newest_streams(connection) if newest != stored)
 
 
 def _finds(problems: Iterator[object]) -> bool:

@@ -343,15 +343,10 @@ def read_batches(connection: Connection, where: str, *parameters: object) -> Ite
 
 def read_streams(connection: Connection) -> list[StreamRow]:
     """All streams, also those that are deleted, as their last batches and operations say."""
-    return [newest for _, newest in _streams(connection)]
+    return [newest for _, newest in stored_and_newest_streams(connection)]
 
 
-def newer_streams(connection: Connection) -> Iterator[StreamRow]:
-    """Those that have gone on since their rows were written."""
-    return (newest for stored, newest in _streams(connection) if newest != stored)
-
-
-def _streams(connection: Connection) -> Iterator[tuple[StreamRow, StreamRow]]:
+def stored_and_newest_streams(connection: Connection) -> Iterator[tuple[StreamRow, StreamRow]]:
     """The streams as their rows say, and as their last batches and operations say."""
     query = """
         SELECT s.*, b.first + span - 1, b.time, b.id + span - 1, b.link, sequence, o.time, 0, o.link FROM streams s
