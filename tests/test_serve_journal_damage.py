@@ -12,6 +12,7 @@ from journals import FILE, answers, contents, id_hash, image_of, open_journal, r
 from pta.errors import UnreadableFile
 from pta.serve.journal.check import check_folder
 from pta.serve.journal.rows import StoredAnswers
+from pta.serve.journal.schema import PAGE
 
 LOG = f"{FILE}-wal"
 
@@ -68,7 +69,7 @@ def test_a_flipped_bit_in_the_log_loses_at_most_the_last_group_or_is_refused(cra
     """In the last group it can look like a write that a power failure has torn."""
     image, whole, ends = crashed
     random_numbers = random.Random(1)
-    header, frames = range(32), range(32, ends[-1], 24 + 16384)
+    header, frames = range(32), range(32, ends[-1], 24 + PAGE)
     heads = [start + i for start in frames for i in random_numbers.sample(range(24), 2)]
     places = [*header, *heads, *random_numbers.sample(range(ends[-1]), 40), ends[0] - 1, ends[-2] - 1, ends[-1] - 1]
     for place in places:
@@ -117,7 +118,7 @@ def test_a_flipped_bit_anywhere_in_the_file_is_noticed_or_changes_nothing(closed
 
 def test_a_truncated_file_is_refused_and_not_made_anew(closed, copy):
     size = (closed / FILE).stat().st_size
-    for rest in (0, 10, 4096, 16384, size // 2, size - 16384):
+    for rest in (0, 10, 4096, PAGE, size // 2, size - PAGE):
         folder = copy(closed)
         with (folder / FILE).open("rb+") as file:
             file.truncate(rest)

@@ -14,10 +14,11 @@ from serving import CLASSIFIER
 from pta.errors import UnreadableFile
 from pta.serve.journal.check import check_folder
 from pta.serve.journal.journal import Journal
+from pta.serve.journal.schema import PAGE
 from pta.serve.streams.served_model import ServedModel
 
 LOG = f"{FILE}-wal"
-FRAME, HEADER = 24 + 16384, 32
+FRAME, HEADER = 24 + PAGE, 32
 ACKNOWLEDGED = 14  # samples
 
 WRITE = """
@@ -222,7 +223,7 @@ def test_pages_that_a_checkpoint_moved_before_it_was_killed_and_its_log_was_lost
         newer, after = journal.path.read_bytes(), contents(journal, stream)
     image, refused = tmp_path / "image", 0
     image.mkdir()
-    for end in range(0, len(newer), 16384):
+    for end in range(0, len(newer), PAGE):
         (image / FILE).write_bytes(newer[:end] + older[end:])
         try:
             with open_journal(image) as journal:

@@ -5,6 +5,8 @@ Changes happen in a transaction of the caller, who holds the lock for writing.
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import closing
+from itertools import takewhile
 from sqlite3 import Connection
 from typing import Any
 
@@ -15,8 +17,8 @@ from pta.serve.journal.chain import last_link, replace_argument, unchain
 from pta.serve.journal.rows import ANSWER, AnsweredRows, GroupRows, NewRequest, StoredAnswers
 from pta.serve.journal.schema import (
     INSERT_SOURCE,
-    INSERT_STREAM,
     PAGE,
+    WRITE_STREAM,
     Batch,
     SampleRow,
     SourceRow,
@@ -91,30 +93,32 @@ def places_of(marked: bytes, size: int) -> NDArray[np.int64]:
 
 
 def pages_of(group: Sequence[Batch]) -> int:
-    """About how many pages a group adds to the log: a few of each table, its rows, and those of the index of ids.
+    """About how many pages a group adds to the log: a few of each table, its rows, and those of two indexes.
 
-    That has 400 ids per page, in no order.
+    These have 200 ids or 400 batches per page, in no order.
     """
-    rows = [row for batch in group for row in batch.rows]
-    if not rows:
+    if not group:
         return 4
-    return 8 + len(rows) * len(rows[0].feature) // PAGE + min(len(rows), rows[-1].id // 400)
+    rows, (row, *_) = sum([batch.span for batch in group]), group[-1].rows
+    return 8 + rows * len(row.feature) // PAGE + min(rows, row.id // 200) + min(len(group), row.id // 400)
 
 
 def write_answers(connection: Connection, answers: StoredAnswers) -> None:
     """Add the answers of a group to its batches; those of samples that were erased meanwhile are left out."""
-    query = "SELECT id, span, erased FROM batches NOT INDEXED WHERE id >= ?1 AND group_ = ?1 AND stream = ?2"
-    for stream, given in answers.answers.items():
-        for id, span, erased in connection.execute(query, (answers.group, stream)).fetchall():
-            if span == erased:
-                continue
-            if erased:
-                kept = connection.execute("SELECT id - ?1 FROM samples WHERE id BETWEEN ?1 AND ?2", (id, id + span - 1))
-                positions = [position for (position,) in kept.fetchall()]
-                rest = np.zeros_like(given)
-                rest[positions] = given[positions]
-                given = rest
-            _put_answers(connection, id, given.tobytes())
+    query = "SELECT group_, stream, id, span, erased FROM batches WHERE id >= ? ORDER BY id"
+    with closing(connection.execute(query, (answers.group,))) as later:
+        batches = list(takewhile(lambda row: row[0] == answers.group, later))
+    for _, stream, id, span, erased in batches:
+        given = answers.answers.get(stream)
+        if given is None or span == erased:
+            continue
+        if erased:
+            kept = connection.execute("SELECT id - ?1 FROM samples WHERE id BETWEEN ?1 AND ?2", (id, id + span - 1))
+            positions = [position for (position,) in kept.fetchall()]
+            rest = np.zeros_like(given)
+            rest[positions] = given[positions]
+            given = rest
+        _put_answers(connection, id, given.tobytes())
 
 
 def _put_answers(connection: Connection, batch: int, answers: bytes) -> None:
@@ -131,7 +135,7 @@ def erase_samples(connection: Connection, source: SourceRow, until: int) -> int:
         gone = {row.id for row in batch.rows if row.source == source.id and batch.sequence(row) <= until}
         connection.executemany("DELETE FROM samples WHERE id = ?", [(id,) for id in gone])
         rows = [row for row in batch.rows if row.id not in gone]
-        new = batch._replace(erased=batch.erased + len(gone), rows=rows).sealed()
+        new = batch._replace(erased=batch.erased + len(gone), rows=rows).next(b"")
         connection.execute("UPDATE batches SET erased = ?, seal = ? WHERE id = ?", (new.erased, new.seal, id))
         stored = value(connection, "SELECT answers FROM batches WHERE id = ?", id)
         if not rows:
@@ -168,7 +172,7 @@ def delete_stream(connection: Connection, stream: StreamRow) -> StreamRow:
     for table in ("samples", "batches", "operations", "sources"):
         connection.execute(f"DELETE FROM {table} WHERE stream = ?", (stream.id,))
     new = stream._replace(is_deleted=1, link=b"")
-    connection.execute(INSERT_STREAM, with_seal(*new))
+    connection.execute(WRITE_STREAM, with_seal(*new))
     return new
 
 
@@ -195,5 +199,5 @@ def drop_samples(connection: Connection, stream: StreamRow, sequence: int) -> tu
     unchain(connection, "batches", "stream = ? AND first <= ?", stream.id, end)
     connection.execute("DELETE FROM batches WHERE stream = ? AND first <= ?", (stream.id, end))
     new = stream._replace(dropped=end, dropped_time=time, link=last_link(connection, stream.id))
-    connection.execute(INSERT_STREAM, with_seal(*new))
+    connection.execute(WRITE_STREAM, with_seal(*new))
     return new, dropped

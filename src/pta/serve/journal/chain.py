@@ -1,29 +1,50 @@
 """The chain of a journal: where it is broken, and how rows leave it or change on purpose."""
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from sqlite3 import Connection
 from typing import Any
 
-from pta.serve.journal.schema import link, read_streams, seal, value
+from pta.serve.journal.schema import link, seal, value
 
 _LINKED = {"batches": "id, stream, first, span, time", "operations": "seal"}
 """What goes into the links of a table."""
+_LAST_LINK = """
+    coalesce((
+        SELECT link FROM (
+            SELECT * FROM (
+                SELECT first AS at, link FROM batches WHERE stream = {0} AND first <= {1} ORDER BY first DESC LIMIT 1
+            ) UNION ALL SELECT * FROM (
+                SELECT sequence, link FROM operations WHERE stream = {0} AND sequence <= {1}
+                ORDER BY sequence DESC LIMIT 1
+            )
+        ) ORDER BY at DESC LIMIT 1
+    ), x'')
+"""
 
 
-def broken_links(connection: Connection) -> Iterator[str]:
-    """Where rows are missing, one line each."""
-    names = dict(connection.execute("SELECT id, name FROM streams").fetchall())
-    for table, at in zip(_LINKED, ("first", "sequence"), strict=True):
+def broken_links(connection: Connection, tables: Iterable[str] = tuple(_LINKED)) -> Iterator[str]:
+    """Where rows of these tables, or the last rows of a stream, are missing, one line each."""
+    for table in tables:
         for id in breaks(connection, table):
-            stream, sequence = connection.execute(f"SELECT stream, {at} FROM {table} WHERE id = ?", (id,)).fetchone()
-            yield f"{table} are missing before sequence {sequence} of stream {names.get(stream, '?')}"
-    for stream in read_streams(connection):
-        if stream.link != last_link(connection, stream.id):
-            yield f"the last rows of stream {stream.name} are missing, or are not those that it was written with"
-    last = value(connection, "SELECT max(row) FROM streams") or 0
-    if (value(connection, "SELECT max(id) FROM samples") or 0) > last:
-        yield f"samples after row {last} belong to no stream"
+            yield missing_before(connection, table, id)
+    for name in cut_streams(connection).values():
+        yield f"the last rows of stream {name} are missing, or are not those that it was written with"
+
+
+def missing_before(connection: Connection, table: str, id: int) -> str:
+    """One line about a row before which others are missing."""
+    at = {"batches": "first", "operations": "sequence"}[table]
+    query = f"SELECT t.{at}, s.name FROM {table} t LEFT JOIN streams s ON s.id = t.stream WHERE t.id = ?"
+    sequence, name = connection.execute(query, (id,)).fetchone()
+    return f"{table} are missing before sequence {sequence} of stream {name or '?'}"
+
+
+def cut_streams(connection: Connection) -> dict[int, str]:
+    """The names of streams whose last row, as the row of the stream was written, is no longer there."""
+    query = f"SELECT id, name FROM streams s WHERE link != {_LAST_LINK.format('s.id', 's.last')}"
+    return dict(connection.execute(query).fetchall())
 
 
 def breaks(connection: Connection, table: str) -> Iterator[int]:
@@ -38,14 +59,8 @@ def breaks(connection: Connection, table: str) -> Iterator[int]:
 
 def last_link(connection: Connection, stream: int) -> bytes:
     """The link of the last batch or operation of a stream that is kept."""
-    query = """
-        SELECT link FROM (
-            SELECT * FROM (SELECT first AS at, link FROM batches WHERE stream = ?1 ORDER BY first DESC LIMIT 1)
-            UNION ALL
-            SELECT * FROM (SELECT sequence, link FROM operations WHERE stream = ?1 ORDER BY sequence DESC LIMIT 1)
-        ) ORDER BY at DESC LIMIT 1
-    """
-    return value(connection, query, stream) or b""
+    link: bytes = value(connection, f"SELECT {_LAST_LINK.format('?1', sys.maxsize)}", stream)
+    return link
 
 
 def unchain(connection: Connection, table: str, removed: str, *parameters: object) -> None:

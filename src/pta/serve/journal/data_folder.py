@@ -6,7 +6,6 @@ An import is DIGEST.safetensors, a snapshot SEQUENCE-DIGEST.safetensors.
 import os
 import shutil
 import stat
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import blake2b
@@ -21,15 +20,36 @@ SET_ASIDE = "set-aside"
 _OF_A_REPAIR = (f"{FILE_NAME}.damaged", f"{FILE_NAME}.new")
 
 
-def require_plain_data(folder: Path) -> None:
-    """Refuse links in a data folder, which files are written to and removed from by name, and what is not a file."""
+def require_plain_data(folder: Path, *, take_rights: bool = False) -> None:
+    """Refuse links in a data folder, which files are written to and removed from by name, and what is not a file.
+
+    There may be 10,000 streams, so that all is seen in one pass, in which the rights of others can be taken, too.
+    """
     require_plain_database(folder / FILE_NAME, names=2)  # which older versions gave it if a repair was killed
     require_plain_file(folder / COUNT)
-    for level in ("streams", "streams/*", "streams/*/*", SET_ASIDE, f"{SET_ASIDE}/*"):
-        for place in folder.glob(level):
-            require_no_link(place)
-    for state in folder.glob("streams/[0-9]*/*/*"):  # reading a pipe would never end
-        require_plain_file(state, names=sys.maxsize)  # states are replaced, never written to
+    for path in (folder / "streams", folder / SET_ASIDE):
+        require_no_link(path)
+        for level, entry in _walk(path):
+            if entry.is_symlink() and level < (2 if path.name == SET_ASIDE else 3):
+                require_no_link(Path(entry.path))
+            if level == 3 and path.name != SET_ASIDE and not entry.is_file(follow_symlinks=False):
+                require_plain_file(Path(entry.path))  # reading a pipe would never end
+            if take_rights:
+                with suppress(OSError):
+                    _take_rights(entry.path, entry.stat(follow_symlinks=False))
+    if take_rights:
+        for name in ("journal.*", "classifier.safetensors", "streams", SET_ASIDE):
+            for path in folder.glob(name):
+                keep_private(path)
+
+
+def _walk(folder: str | Path, level: int = 1) -> Iterator[tuple[int, os.DirEntry[str]]]:
+    """What lies in a folder, each folder before its content. Links are not followed."""
+    with suppress(OSError), os.scandir(folder) as entries:  # a running service removes some
+        for entry in entries:
+            yield level, entry
+            if entry.is_dir(follow_symlinks=False):
+                yield from _walk(entry.path, level + 1)
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -76,15 +96,13 @@ def make_private_folder(folder: Path) -> None:
 def keep_private(path: Path) -> None:
     """Take the rights of others from a file or folder, if it belongs to this user; links are left as they are."""
     with suppress(OSError):  # it is gone, or its file system knows no rights
-        status = path.lstat()
-        is_folder = stat.S_ISDIR(status.st_mode)
-        is_file = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
-        if (is_folder or is_file) and status.st_uid == getattr(os, "geteuid", lambda: -1)():
-            path.chmod(0o700 if is_folder else 0o600)
+        _take_rights(path, path.lstat())
 
 
-def keep_data_private(folder: Path) -> None:
-    """The same for all that a service keeps in a data folder, in which no folder is a link."""
-    for name in ("journal.*", "classifier.safetensors", "streams", "streams/**/*", "set-aside", "set-aside/**/*"):
-        for path in folder.glob(name):
-            keep_private(path)
+def _take_rights(path: str | Path, status: os.stat_result) -> None:
+    is_folder = stat.S_ISDIR(status.st_mode)
+    is_file = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+    rights = 0o700 if is_folder else 0o600
+    is_ours = status.st_uid == getattr(os, "geteuid", lambda: -1)()
+    if (is_folder or is_file) and is_ours and stat.S_IMODE(status.st_mode) != rights:
+        Path(path).chmod(rights)

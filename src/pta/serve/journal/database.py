@@ -4,10 +4,10 @@ What a transaction has written is on the disk. What was refused may be there or 
 SQLite can find a transaction whose fsync failed.
 """
 
+import logging
 import sqlite3
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
@@ -18,18 +18,21 @@ from pta.serve.journal.data_folder import remove_leftovers
 from pta.serve.journal.loss import CountFile, count_of
 from pta.serve.journal.schema import (
     UPDATE_ABOUT,
+    WRITE_STREAM,
     Batch,
+    SampleCounts,
     SourceRow,
     StreamRow,
     connect,
     read_batches,
-    read_streams,
+    stored_and_newest_streams,
     value,
     with_seal,
 )
 from pta.serve.open_files import is_out_of_files
 
-_PAGES_IN_LOG = 4000  # before a checkpoint: 64 MB
+_PAGES_IN_LOG = 4000  # before a checkpoint: 32 MB
+_log = logging.getLogger("pta.serve")
 
 
 class JournalDatabase:
@@ -43,6 +46,7 @@ class JournalDatabase:
         self.reader, self.writer = connect(path), connect(path)
         self.writing, self._reading = Lock(), Lock()
         self._pages = 0  # in the log, at most
+        self.newer_streams: dict[int, StreamRow] = {}  # than their rows on the disk
 
     def close(self) -> None:
         """End the connections."""
@@ -84,9 +88,19 @@ class JournalDatabase:
     def _failed(self, error: Exception) -> str:
         """Why something failed; it ends all writing, unless a temporary file could not be opened."""
         why = first_line(error)
-        if not is_out_of_files(error):
+        if not is_out_of_files(error) and self.read_only is None:
             self.read_only = why
+            _log.error("the journal is read-only until the service is restarted: %s", why)
         return why
+
+    def write_streams(self) -> None:
+        """Bring the rows of streams up to date; where the disk refuses, they stay as they are."""
+        if self.newer_streams:
+            with suppress(MachineFailure):
+                with self.transaction() as connection:
+                    rows = [with_seal(*stream) for stream in self.newer_streams.values()]
+                    connection.executemany(WRITE_STREAM, rows)
+                self.newer_streams = {}
 
     def mark_erasing(self, is_erasing: int) -> None:
         """Note in a transaction that bytes of deleted rows may be left in the files, or that none are."""
@@ -105,10 +119,11 @@ class JournalDatabase:
             self.empty_log("TRUNCATE")
 
     def empty_log(self, mode: str = "PASSIVE") -> None:
-        """Give free pages back and move the log into the database.
+        """Bring the rows of streams up to date, give free pages back and move the log into the database.
 
         What is in the log is safe, so that a failure here can end writing, but refuses nothing that is written.
         """
+        self.write_streams()
         try:
             self.writer.executescript(f"PRAGMA incremental_vacuum; PRAGMA wal_checkpoint({mode});")
             self._pages = 0
@@ -121,6 +136,7 @@ class JournalDatabase:
         `secure_delete` alone is not enough: where SQLite moves rows between pages, it can leave a copy in the unused
         part of a page, which it no longer knows of when the row is deleted later.
         """
+        self.write_streams()
         try:
             self.writer.execute("VACUUM")
             with self._reading:
@@ -141,17 +157,28 @@ class JournalDatabase:
 
 
 class Registry:
-    """The rows of streams and sources, the samples per source, the ends of both chains, the last operation."""
+    """The streams, the sources, the samples of each, the ends of both chains, and the last row, time and operation.
 
-    def __init__(self, database: JournalDatabase) -> None:
+    One thread at a time changes it. Others look up single entries, and copy what they go through.
+    """
+
+    def __init__(self, database: JournalDatabase, counts: SampleCounts) -> None:
         self._database = database
-        self.streams = {stream.id: stream for stream in read_streams(database.reader)}
-        last = "SELECT max(coalesce(max(operation), 0), (SELECT coalesce(max(id), 0) FROM operations)) FROM batches"
-        self.operation: int = value(database.writer, last)
+        self.counts = counts
+        streams = list(stored_and_newest_streams(database.reader))
+        self.streams = {newest.id: newest for _, newest in streams}
+        database.newer_streams = {newest.id: newest for stored, newest in streams if newest != stored}
+        self.numbers = {stream.name: stream.id for stream in self.streams.values()}  # also of deleted ones
+        self.row = max((stream.row for stream in self.streams.values()), default=0)
+        self._time = max((stream.time for stream in self.streams.values()), default=0.0)
+        self._written = count_of(self.streams.values())
+        queries = ("SELECT operation FROM batches ORDER BY id DESC LIMIT 1", "SELECT max(id) FROM operations")
+        self.operation: int = max(value(database.writer, query) or 0 for query in queries)
         self.read_links()
         self.read_sources()
+        self._last_source = max(self.source_names, default=0)
         self._count = CountFile(database.path.parent)
-        self.put({})
+        self._count.write(self._written)
 
     def read_links(self) -> None:
         """The ends of both chains."""
@@ -161,11 +188,13 @@ class Registry:
         }
 
     def read_sources(self) -> None:
-        """The sources, and how many samples they have."""
-        rows = self._database.read("SELECT * FROM sources")
-        counts = self._database.read("SELECT source, count(*) FROM samples GROUP BY source")
-        self.sources = {(row[1], row[2]): SourceRow(*row[:-1]) for row in rows}
-        self.counts: Counter[int | None] = Counter(dict(counts))
+        """The sources of each stream, and the names of all."""
+        rows = [SourceRow(*row[:-1]) for row in self._database.read("SELECT * FROM sources")]
+        self.source_names = {source.id: source.name for source in rows}
+        sources = dict[int, dict[str, SourceRow]]()
+        for source in rows:
+            sources.setdefault(source.stream, {})[source.name] = source
+        self.sources = sources
 
     def stream(self, number: int) -> StreamRow:
         """A stream that is not deleted."""
@@ -174,23 +203,50 @@ class Registry:
             raise InvalidParameter(f"the journal has no stream {number}")
         return known
 
-    def put(self, streams: Mapping[int, StreamRow]) -> None:
-        """These rows of streams are written."""
-        self.streams = {**self.streams, **streams}
-        self._count.write(count_of(self.streams.values()))
+    def source(self, stream: int, name: str) -> SourceRow | None:
+        """A source by its name."""
+        return self.sources.get(stream, {}).get(name)
+
+    def put(self, streams: Iterable[StreamRow]) -> None:
+        """These streams have new rows on the disk."""
+        for new in streams:
+            old = self.streams.get(new.id)
+            self._written += 1 + new.last - (0 if old is None else 1 + old.last)
+            self.row, self._time = max(self.row, new.row), max(self._time, new.time)
+            self.streams[new.id] = self._database.newer_streams[new.id] = new
+            self.numbers[new.name] = new.id
+        self._count.write(self._written)
 
     def now(self) -> float:
         """The time, which never goes back, whatever the clock does."""
-        return max(time.time(), max((stream.time for stream in self.streams.values()), default=0.0))
+        return max(time.time(), self._time)
 
-    def source(self, stream: int, name: str, sequence: int, new: dict[tuple[int, str], SourceRow]) -> int:
+    def numbered_source(self, stream: int, name: str, sequence: int, new: dict[tuple[int, str], SourceRow]) -> int:
         """The number of a source, which is added to those that are `new` if it is not known."""
-        key = stream, name
-        known = self.sources.get(key) or new.get(key)
+        known = self.source(stream, name) or new.get((stream, name))
         if known is None:
-            free = 1 + max((source.id for source in self.sources.values()), default=0) + len(new)
-            known = new[key] = SourceRow(free, *key, sequence)
+            known = new[stream, name] = SourceRow(self._last_source + len(new) + 1, stream, name, sequence)
         return known.id
+
+    def put_sources(self, new: Iterable[SourceRow]) -> None:
+        """These sources are written."""
+        for source in new:
+            self._last_source = max(self._last_source, source.id)
+            self.source_names[source.id] = source.name
+            self.sources.setdefault(source.stream, {})[source.name] = source
+
+    def add_samples(self, group: Iterable[Batch]) -> None:
+        """The samples of a group are written."""
+        for batch in group:
+            self.counts.streams[batch.stream] = self.counts.streams.get(batch.stream, 0) + batch.span
+            for row in batch.rows:
+                self.counts.sources[row.source] = self.counts.sources.get(row.source, 0) + 1
+
+    def remove_samples(self, stream: int, removed: Mapping[int | None, int]) -> None:
+        """So many samples of each source are gone."""
+        for source, count in removed.items():
+            self.counts.streams[stream] -= count
+            self.counts.sources[source] -= count
 
     def close(self) -> None:
         """End writing the count."""

@@ -15,10 +15,11 @@ from typing import Any, Self
 import numpy as np
 
 from pta.door.locks import claimed, holder
+from pta.door.plain_files import require_plain_database
 from pta.errors import FileInUse, InvalidParameter, StateMismatch, UnreadableFile, shown
 from pta.serve.journal import batches, schema
 from pta.serve.journal.check import damage, damage_of_rows
-from pta.serve.journal.data_folder import FILE_NAME, keep_data_private, make_private_folder, require_plain_data
+from pta.serve.journal.data_folder import FILE_NAME, make_private_folder, require_plain_data
 from pta.serve.journal.database import JournalDatabase, Registry
 from pta.serve.journal.loss import Witnesses, is_damaged
 from pta.serve.journal.repair import repair_journal
@@ -33,9 +34,13 @@ from pta.serve.journal.rows import (
     OperationRow,
     StoredAnswers,
 )
-from pta.serve.journal.schema import Batch, SampleRow, SourceRow, StreamRow, value
+from pta.serve.journal.schema import Batch, SampleCounts, SampleRow, SourceRow, StreamRow, value
 
 _BATCHES_PER_READ = 32
+_FIND = f"""
+    SELECT s.id - b.id, s.digest, s.size, b.first, b.time, b.answers
+    FROM samples s {batches.ITS_BATCH} WHERE s.stream = ? AND s.id_hash = ?
+"""
 
 
 class Journal:
@@ -44,10 +49,10 @@ class Journal:
     is_durable = True
     _held: ExitStack
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, counts: SampleCounts) -> None:
         self.path = path
         self._database = JournalDatabase(path)
-        self._known = Registry(self._database)
+        self._known = Registry(self._database, counts)
 
     @classmethod
     def open(cls, folder: Path, identity: Mapping[str, Any], *, repair: bool = False) -> Self:
@@ -64,13 +69,11 @@ class Journal:
         with ExitStack() as stack:
             if not stack.enter_context(claimed(lock, wait=False)):
                 raise FileInUse(f"{folder} is in use by {holder(lock)}; stop it, or choose another data folder")
-            require_plain_data(folder)
-            keep_data_private(folder)
+            require_plain_data(folder, take_rights=True)
             try:
                 if repair and path.exists():
                     repair_journal(path)
-                _prepare(path, json.loads(json.dumps(identity)))
-                journal = cls(path)
+                journal = cls(path, _prepare(path, json.loads(json.dumps(identity))))
                 stack.callback(journal._database.close)
                 stack.callback(journal._known.close)
                 journal._finish_erasing()
@@ -83,6 +86,7 @@ class Journal:
     def close(self) -> None:
         """End the connections and the claim on the folder."""
         with self._database.writing:
+            self._database.write_streams()
             self._held.close()
 
     def __enter__(self) -> Self:
@@ -104,7 +108,7 @@ class Journal:
 
     def streams(self) -> dict[str, int]:
         """The streams by name, with their numbers."""
-        return {stream.name: id for id, stream in self._known.streams.items() if not stream.is_deleted}
+        return {stream.name: id for id, stream in self._known.streams.copy().items() if not stream.is_deleted}
 
     def last(self, stream: int) -> tuple[int, float]:
         """Sequence number and time of the last row of a stream, be it there or erased."""
@@ -113,7 +117,12 @@ class Journal:
 
     def size(self) -> int:
         """The bytes of the database. Its log comes on top of them."""
-        return int(self._database.read("PRAGMA page_count")[0][0]) * schema.PAGE
+        query = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+        return int(self._database.read(query)[0][0])
+
+    def bytes_on_disk(self) -> int:
+        """The bytes of the files of the database and its log."""
+        return sum(file.stat().st_size for file in (self.path, schema.log_of(self.path)) if file.exists())
 
     def oldest(self, stream: int) -> tuple[int, float]:
         """The last row that was dropped for room, or zeros: the oldest moment that rows can be replayed from."""
@@ -130,22 +139,21 @@ class Journal:
 
     def sources(self, stream: int) -> dict[str, int]:
         """How many samples each source of a stream has."""
-        counts = self._known.counts
-        held = [source for source in self._known.sources.values() if source.stream == stream]
-        return {source.name: counts[source.id] for source in held if counts[source.id]}
+        counts, held = self._known.counts.sources, self._known.sources.get(stream, {}).copy()
+        return {name: count for name, source in held.items() if (count := counts.get(source.id, 0))}
+
+    def samples(self, stream: int) -> int:
+        """How many samples a stream has."""
+        return self._known.counts.streams.get(self._known.stream(stream).id, 0)
 
     def first(self, stream: int, source: str) -> int | None:
         """The sequence number of the first sample of a source, which may have been dropped for room."""
-        known = self._known.sources.get((stream, source))
+        known = self._known.source(stream, source)
         return None if known is None else known.first
 
     def find(self, stream: int, id_hash: bytes) -> Found | None:
         """What was learned under an id."""
-        query = f"""
-            SELECT s.id - b.id, s.digest, s.size, b.first, b.time, b.answers
-            FROM samples s {batches.ITS_BATCH} WHERE s.stream = ? AND s.id_hash = ?
-        """
-        for start, digest, size, first, time, stored in self._database.read(query, stream, id_hash):
+        for start, digest, size, first, time, stored in self._database.read(_FIND, stream, id_hash):
             answers = None if stored is None else np.frombuffer(stored[:-8], ANSWER)[start : start + size]
             sequences = np.arange(first + start, first + start + size)
             places = batches.places_of(digest, size)
@@ -195,7 +203,7 @@ class Journal:
             UnreadableFile: a row is not as it was written.
         """
         until = min(until, self._known.stream(stream).last)
-        names = {source.id: source.name for source in self._known.sources.values()}  # of all rows up to the last
+        names = self._known.source_names  # of all rows up to the last
         start = "SELECT max(first) FROM batches WHERE stream = ? AND first <= ?"
         first = self._database.read(start, stream, after + 1)[0][0] or 0
         piece = f"stream = ? AND first BETWEEN ? AND ? ORDER BY first LIMIT {_BATCHES_PER_READ}"
@@ -213,7 +221,7 @@ class Journal:
 
     def count(self, stream: int, *, source: str | None = None, after: int = 0, until: int = sys.maxsize) -> int:
         """How many samples a stream has after a sequence number, up to another one, of a source or of all."""
-        known = None if source is None else self._known.sources.get((stream, source))
+        known = None if source is None else self._known.source(stream, source)
         if source is not None and known is None:
             return 0
         query = """
@@ -247,16 +255,16 @@ class Journal:
         """
         with self._database.writing:
             streams = self._known.streams
-            known = next((stream for stream in streams.values() if stream.name == name), None)
+            known = streams.get(self._known.numbers.get(name, 0))
             if known and not known.is_deleted:
                 raise InvalidParameter(f"there is a stream named {shown(name)} already")
             used = value(self._database.writer, "SELECT used FROM about")
-            new = known or StreamRow(max(streams, default=0) + 1, name, last=used)
+            new = known or StreamRow(next(reversed(streams), 0) + 1, name, last=used)
             new = new._replace(is_deleted=0, dropped=0, dropped_time=0.0)
             with self._database.transaction() as connection:
-                connection.execute(schema.INSERT_STREAM, schema.with_seal(*new))
+                connection.execute(schema.WRITE_STREAM, schema.with_seal(*new))
                 prepare(new.id)
-            self._known.put({new.id: new})
+            self._known.put([new])
         return new.id
 
     def commit(self, requests: Sequence[NewRequest], answers: StoredAnswers | None = None) -> Committed:
@@ -275,36 +283,34 @@ class Journal:
         sources = dict[tuple[int, str], SourceRow]()
         with self._database.writing:
             now = known.now()
-            number = row = 1 + max((stream.row for stream in known.streams.values()), default=0)
+            number = row = known.row + 1
             streams = {stream: known.stream(stream) for stream in by_stream}
             link = known.links["batches"]
             for rest, (stream, positions) in zip(range(len(by_stream))[::-1], by_stream.items(), strict=True):
                 first = streams[stream].last + 1
-                rows = list[SampleRow]()
+                rows: list[SampleRow] = []
                 for position in positions:
                     firsts[position] = first + len(rows)
                     request = requests[position]
                     name = request.source
-                    source = None if name is None else known.source(stream, name, firsts[position], sources)
+                    source = None if name is None else known.numbered_source(stream, name, firsts[position], sources)
                     rows += batches.rows_of(request, row + len(rows), source)
                 head = (row, stream, first, len(rows), 0, now, number, rest, known.operation)
-                group.append(Batch(*head, seal=b"", rows=rows).sealed().linked(link))
+                group.append(Batch(*head, seal=b"", rows=rows).next(link))
                 link = group[-1].link
                 row += len(rows)
                 last = first + len(rows) - 1
                 streams[stream] = streams[stream]._replace(last=last, time=now, row=row - 1, link=link)
             with self._database.transaction() as connection:
                 connection.executemany(schema.INSERT_SOURCE, [schema.with_seal(*source) for source in sources.values()])
-                for batch in group:
-                    connection.executemany(schema.INSERT_SAMPLE, batch.rows)
+                connection.executemany(schema.INSERT_SAMPLE, [row for batch in group for row in batch.rows])
                 connection.executemany(schema.INSERT_BATCH, [batch.columns() for batch in group])
-                connection.executemany(schema.INSERT_STREAM, [schema.with_seal(*stream) for stream in streams.values()])
                 if answers is not None:
                     batches.write_answers(connection, answers)
             known.links["batches"] = link
-            known.sources = known.sources | sources if sources else known.sources
-            known.put(streams)
-            known.counts.update(row.source for batch in group for row in batch.rows)
+            known.put_sources(sources.values())
+            known.add_samples(group)
+            known.put(streams.values())
             self._database.add_pages(batches.pages_of(group))
         return Committed(number, now, tuple(firsts))
 
@@ -321,9 +327,8 @@ class Journal:
                 connection.execute(schema.INSERT_OPERATION, row)
                 if argument.get("erase"):
                     self._database.mark_erasing(1)
-                connection.execute(schema.INSERT_STREAM, schema.with_seal(*new))
             known.links["operations"] = link
-            known.put({stream: new})
+            known.put([new])
             known.operation += 1
             self._database.add_pages(8)
         return OperationRow(new.last, now, kind, json.loads(text))
@@ -341,13 +346,14 @@ class Journal:
         return erased
 
     def _erase(self, stream: int, source: str, until: int) -> int:
-        known = self._known.sources.get((stream, source))
+        known = self._known.source(stream, source)
         if known is None:
             return 0
         with self._database.transaction() as connection:
             erased = batches.erase_samples(connection, known, until)
             batches.erase_labels(connection, known, until)
             self._database.mark_erasing(1)
+        self._known.remove_samples(stream, {known.id: erased})
         self._known.read_sources()
         return erased
 
@@ -367,7 +373,8 @@ class Journal:
             with self._database.transaction() as connection:
                 new = batches.delete_stream(connection, old)
                 self._database.mark_erasing(1)
-            self._known.put({stream: new})
+            self._known.put([new])
+            self._known.counts.streams[stream] = 0
             self._known.read_links()
             self._known.read_sources()
             self._database.scrub()
@@ -380,9 +387,9 @@ class Journal:
         with self._database.writing:
             with self._database.transaction() as connection:
                 new, dropped = batches.drop_samples(connection, self._known.stream(stream), sequence)
-            self._known.put({stream: new})
+            self._known.put([new])
             self._known.read_links()
-            self._known.counts.subtract(dropped)
+            self._known.remove_samples(stream, dropped)
             self._database.empty_log()
         return sum(dropped.values())
 
@@ -392,7 +399,7 @@ def written_identity(folder: Path) -> dict[str, Any] | None:
     path = folder / FILE_NAME
     if not path.exists():
         return None
-    require_plain_data(folder)
+    require_plain_database(path, names=2)
     unreadable = (sqlite3.Error, UnreadableFile, TypeError, ValueError, RecursionError)
     with suppress(*unreadable), closing(schema.connect_to_read(path)) as connection:
         if next(damage_of_rows(connection, "about"), None) is None:
@@ -400,20 +407,19 @@ def written_identity(folder: Path) -> dict[str, Any] | None:
     return None
 
 
-def _prepare(path: Path, identity: Mapping[str, Any]) -> None:
-    """Make a new journal, or see that the one that is there is whole and belongs to the same service."""
-    log = schema.log_of(path)
+def _prepare(path: Path, identity: Mapping[str, Any]) -> SampleCounts:
+    """Make a new journal, or see that the one that is there is whole and belongs to this service; count its samples."""
+    log, witnesses, counts = schema.log_of(path), Witnesses.of(path.parent), SampleCounts({}, {})
     if is_damaged(log):
         raise UnreadableFile(f"{log} is damaged in the middle; --repair cuts before the damage")
     if not path.exists():
-        if (path.parent / "streams").exists():
+        if witnesses.count or (path.parent / "streams").exists():
             raise UnreadableFile(f"{path} is gone; restore a backup, or choose another data folder")
         with schema.new_journal(path) as connection:
             text = json.dumps(identity, sort_keys=True)
             connection.execute(schema.INSERT_ABOUT, schema.with_seal(text, 0, 0))
-    witnesses = Witnesses.of(path.parent)
     with closing(schema.connect_to_read(path)) as connection:
-        if (problem := next(damage(connection), None)) is not None:
+        if (problem := next(damage(connection, counts), None)) is not None:
             raise UnreadableFile(
                 f"{path} is damaged: {problem}; pta journal check lists all damage, and --repair cuts before it"
             )
@@ -430,3 +436,4 @@ def _prepare(path: Path, identity: Mapping[str, Any]) -> None:
             raise StateMismatch(
                 f"{path} was written {was}, and is opened {now}; start as before, or choose another data folder"
             )
+    return counts

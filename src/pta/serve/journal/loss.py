@@ -31,7 +31,14 @@ from pta.serve.journal.schema import StreamRow, seal
 _HEADER = struct.Struct(">8I")  # magic, version, page size, checkpoint, two salts, two sums
 _FRAME = struct.Struct(">6I")  # page, size of the database if a transaction ends here, two salts, two sums
 _MAGIC = 0x377F0682  # its last bit says that the words are big-endian
+_STATE = ".safetensors"
 _NO_SEQUENCE = 2**62  # which no row reaches: a file of such a name is not a snapshot
+
+
+def _names_in(folder: str) -> list[str]:
+    with suppress(OSError), os.scandir(folder) as entries:  # it may not be there
+        return [entry.name for entry in entries]
+    return []
 
 
 @dataclass(frozen=True)
@@ -45,10 +52,12 @@ class Witnesses:
     def of(cls, folder: Path) -> Self:
         """Read it before the journal, which may be written meanwhile."""
         snapshots: dict[int, dict[int, Path]] = {}
-        for path in folder.glob("streams/*/snapshots/[0-9]*.safetensors"):
-            stream, (sequence, *_) = path.parent.parent.name, path.stem.split("-")
-            if stream.isdecimal() and sequence.isdecimal() and int(sequence) < _NO_SEQUENCE:
-                snapshots.setdefault(int(stream), {})[int(sequence)] = path
+        for stream in filter(str.isdecimal, _names_in(f"{folder}/streams")):
+            place = f"{folder}/streams/{stream}/snapshots"
+            for name in _names_in(place):
+                sequence = name.removesuffix(_STATE).split("-")[0]
+                if name.endswith(_STATE) and sequence.isdecimal() and int(sequence) < _NO_SEQUENCE:
+                    snapshots.setdefault(int(stream), {})[int(sequence)] = Path(place, name)
         with suppress(OSError, ValueError):  # there is none, or a power failure has torn it
             number, checksum = (folder / COUNT).read_bytes().split()
             if seal(int(number)).hex().encode() == checksum:

@@ -15,7 +15,7 @@ from sqlite3 import Connection
 from typing import Any
 
 from pta.errors import UnreadableFile, family, reason
-from pta.serve.journal.chain import breaks, broken_links, last_link
+from pta.serve.journal.chain import breaks, broken_links, cut_streams
 from pta.serve.journal.check import damage, damage_of_rows
 from pta.serve.journal.data_folder import SET_ASIDE, keep_private, make_private_folder
 from pta.serve.journal.loss import CountFile, Witnesses, count_of, is_damaged
@@ -23,10 +23,11 @@ from pta.serve.journal.schema import (
     INSERT_BATCH,
     INSERT_OPERATION,
     INSERT_SAMPLE,
-    INSERT_STREAM,
     UPDATE_ABOUT,
+    WRITE_STREAM,
     Batch,
     StreamRow,
+    are_answers_whole,
     connect,
     connect_to_read,
     log_of,
@@ -35,6 +36,7 @@ from pta.serve.journal.schema import (
     read_batches,
     read_streams,
     seal,
+    stored_and_newest_streams,
     unreadable,
     value,
     with_seal,
@@ -50,6 +52,7 @@ def repair_journal(path: Path) -> None:
     with closing(connect_to_read(path)) as old:
         has_damage = _finds(damage(old))
         has_lost = has_lost or _finds(broken_links(old)) or _finds(_lost(witnesses, old))
+        has_lost = has_lost or (has_damage and _finds(_newer_streams(old)))  # whose last numbers may be cut
     if not (has_damage or has_lost):
         return
     try:
@@ -77,7 +80,11 @@ def _lost(witnesses: Witnesses, connection: Connection) -> Iterator[str]:
     yield from witnesses.lost(read_streams(connection))
 
 
-def _finds(problems: Iterator[str]) -> bool:
+def _newer_streams(connection: Connection) -> Iterator[StreamRow]:
+    yield from (newest for stored, newest in stored_and_newest_streams(connection) if newest != stored)
+
+
+def _finds(problems: Iterator[object]) -> bool:
     try:
         return next(problems, None) is not None
     except sqlite3.Error:
@@ -100,7 +107,9 @@ def _go_on(connection: Connection, witnesses: Witnesses, folder: Path, has_lost:
     _write_count(folder, max(witnesses.count, 1 + count_of(streams)))  # refused until the repair has ended
     numbers = (folder / SET_ASIDE / str(number) for number in count(1))
     aside = next(one for one in numbers if not one.exists())
-    for path in witnesses.newer({stream.id: _end(connection, stream) for stream in streams}):
+    cut = cut_streams(connection)
+    ends = {stream.id: _end(connection, stream) if stream.id in cut else stream.last for stream in streams}
+    for path in witnesses.newer(ends):
         target = aside / path.relative_to(folder)
         for parent in (folder / SET_ASIDE, aside, target.parent):
             make_private_folder(parent)
@@ -110,10 +119,7 @@ def _go_on(connection: Connection, witnesses: Witnesses, folder: Path, has_lost:
         last = stream.last
         if has_lost:
             last = _LEFT_OUT + max(last, newest.pop(stream.id, 0))
-        rows = value(connection, "SELECT max(id + span - 1) FROM batches WHERE stream = ?", stream.id) or 0
-        when = value(connection, "SELECT max(time) FROM batches WHERE stream = ?", stream.id) or 0.0
-        new = stream._replace(last=last, row=max(stream.row, rows), time=max(stream.time, when))
-        connection.execute(INSERT_STREAM, with_seal(*new._replace(link=last_link(connection, stream.id))))
+        connection.execute(WRITE_STREAM, with_seal(*stream._replace(last=last)))
     if has_lost:
         identity, is_erasing, used, _ = connection.execute("SELECT * FROM about").fetchone()
         columns = with_seal(identity, is_erasing, _LEFT_OUT + max(used, *newest.values(), 0))
@@ -121,9 +127,7 @@ def _go_on(connection: Connection, witnesses: Witnesses, folder: Path, has_lost:
 
 
 def _end(connection: Connection, stream: StreamRow) -> int:
-    """The last sequence number of a stream that snapshots may have learned."""
-    if stream.link == last_link(connection, stream.id):
-        return stream.last
+    """The last sequence number of a stream without its last rows that snapshots may have learned."""
     query = """
         SELECT max(
             coalesce((SELECT max(first + span - 1) FROM batches WHERE stream = ?1), 0),
@@ -160,12 +164,12 @@ def _copy_groups(old: Connection, into: Connection) -> None:
             end = kept + 1
         else:
             for batch in group:
-                linked = batch.linked(last)
+                linked = batch.next(last)
                 last, kept = linked.link, batch.operation
                 into.executemany(INSERT_SAMPLE, batch.rows)
                 into.execute(INSERT_BATCH, linked.columns())
                 answers = value(old, "SELECT answers FROM batches WHERE id = ?", batch.id)
-                if answers is not None and answers[-8:] == seal(batch.id, answers[:-8]):
+                if answers is not None and are_answers_whole(batch.id, answers):
                     into.execute("UPDATE batches SET answers = ? WHERE id = ?", (answers, batch.id))
     last = b""
     for row in operations:

@@ -2,18 +2,23 @@
 
 A *batch* is what one stream has in one group. Its rows lie side by side in `samples`, from the row whose number is the
 id of the batch. So a sample needs no column for its sequence number, group or time, and all tables grow at their end.
-There is one row per sample, not one per request: pages of 16 KiB would be half empty with requests of 9 kB.
+There is one row per sample, not one per request: pages would be half empty with requests of 9 kB. A commit of one
+sample writes four pages, and a fifth sometimes. Pages of 8 KiB hold seven samples of 512 numbers.
 
 Batches form a chain, and so do operations: the `link` of a row is a checksum of the link before it and of what the row
 is. Where rows are removed on purpose, the same transaction writes the link before them into `after` of the next row
-that stays. A row that fits neither way shows that others are lost. The last link of a stream is in its own row.
+that stays. A row that fits neither way shows that others are lost.
+
+The row of a stream says what its last row was when it was written: when the stream is made or deleted, when rows are
+dropped, and before the log is moved into the database. What came since follows from its batches and operations. Up to
+format 3 it was written with every group, and pages had 16 KiB; such a journal keeps its pages.
 """
 
 import os
 import re
 import sqlite3
-from array import array
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from hashlib import blake2b
 from itertools import groupby
@@ -28,10 +33,11 @@ from pta.door.plain_files import (
 )
 from pta.errors import MachineFailure, PtaError, UnreadableFile, family, first_line
 
-FORMAT = 3
-_FORMATS = (2, FORMAT)  # 2 has the same tables, but who reads it does not know of labels
-PAGE = 16384
+FORMAT = 4
+_FORMATS = (2, 3, FORMAT)  # all have the same tables; 2 has no labels, and up to 3 the rows of streams are new
+PAGE = 8192  # of new journals
 _APPLICATION = 0x70746A6C  # "ptjl"
+_NUMBERS = struct.Struct("=5q")  # of a sample: id, stream, source, size, length of its touches
 _PATIENCE = 60.0  # seconds that a process waits for another's lock, which is held for milliseconds
 
 _SETTINGS = (
@@ -129,6 +135,13 @@ class SampleRow(NamedTuple):
     feature: bytes
 
 
+class SampleCounts(NamedTuple):
+    """How many samples each stream and each source has."""
+
+    streams: dict[int, int]
+    sources: dict[int | None, int]
+
+
 class Batch(NamedTuple):
     """A row of `batches`, without its answers, and its samples."""
 
@@ -151,52 +164,82 @@ class Batch(NamedTuple):
 
     def place(self, name: str) -> str:
         """Where it is in the stream of that name, for a message."""
-        return f"stream {name}, sequences {self.first} to {self.first + self.span - 1} (group {self.group})"
+        is_known = isinstance(self.first, int) and isinstance(self.span, int)  # in a damaged row it can be anything
+        last = self.first + self.span - 1 if is_known else "?"
+        return f"stream {name}, sequences {self.first} to {last} (group {self.group})"
 
     def is_whole(self) -> bool:
         """Whether everything is as it was written."""
-        return self.seal == self._seal()
+        return self.seal == seal_of_batch(batch_texts(b"", self[:9])[0], self.rows)
 
-    def sealed(self) -> "Batch":
-        """The same with the seal that belongs to it."""
-        return self._replace(seal=self._seal())
-
-    def linked(self, before: bytes) -> "Batch":
-        """The same as the next of a chain."""
-        return self._replace(link=link(before, self.id, self.stream, self.first, self.span, self.time))
+    def next(self, before: bytes) -> "Batch":
+        """The same with the seal that belongs to it and the link that follows another."""
+        sealed, linked = batch_texts(before, self[:9])
+        return Batch(*self[:9], seal_of_batch(sealed, self.rows), self.rows, checksum(linked)[:4])
 
     def columns(self) -> tuple[Any, ...]:
         """The row of `batches`, without answers."""
         return (*self[:10], None, self.link, None)
 
-    def _seal(self) -> bytes:
-        numbers = array("q")
-        for row in self.rows:
-            numbers.extend((row.id, row.stream, row.source or 0, row.size or 0, len(row.touches)))
-        checksum = blake2b(repr(self[:9]).encode(), digest_size=8)
-        checksum.update(numbers.tobytes())
-        for column in (3, 4, 6, 7):
-            checksum.update(b"".join([row[column] or b"" for row in self.rows]))  # type: ignore[misc]
-        return checksum.digest()
-
 
 INSERT_ABOUT = "INSERT INTO about VALUES (?, ?, ?, ?)"
 UPDATE_ABOUT = "UPDATE about SET identity = ?, is_erasing = ?, used = ?, seal = ?"
-INSERT_STREAM = "REPLACE INTO streams VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+WRITE_STREAM = """
+    INSERT INTO streams VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
+    is_deleted = excluded.is_deleted, last = excluded.last, time = excluded.time, row = excluded.row,
+    dropped = excluded.dropped, dropped_time = excluded.dropped_time, link = excluded.link, seal = excluded.seal
+"""
 INSERT_SOURCE = "REPLACE INTO sources VALUES (?, ?, ?, ?, ?)"
 INSERT_OPERATION = "INSERT INTO operations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_BATCH = "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_SAMPLE = "INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
 
+def checksum(content: bytes) -> bytes:
+    """Eight bytes that a flipped one changes."""
+    return blake2b(content, digest_size=8).digest()
+
+
 def seal(*values: object) -> bytes:
     """A checksum of the values of a row."""
-    return blake2b(repr(values).encode(), digest_size=8).digest()
+    return checksum(repr(values).encode())
+
+
+def are_answers_whole(batch: int, stored: bytes) -> bool:
+    """Whether the stored answers of a batch have the seal that belongs to them."""
+    return isinstance(stored, bytes) and stored[-8:] == checksum(repr((batch, stored[:-8])).encode())
 
 
 def link(before: bytes, *content: object) -> bytes:
     """The next of a chain. 32 bits are enough against loss, and a group of one sample has room for no more."""
     return seal(before, *content)[:4]
+
+
+def batch_texts(before: bytes, head: tuple[Any, ...]) -> tuple[bytes, bytes]:
+    """What the seal of a batch, beside its samples, and its link after another are checksums of, from nine columns.
+
+    Both are the `repr` of a tuple. Numbers that both have are written once, because every start checks every batch.
+    """
+    id, stream, first, span, erased, time, group, rest, operation = head
+    place, when = f"{id!r}, {stream!r}, {first!r}, {span!r}", repr(time)
+    sealed = f"({place}, {erased!r}, {when}, {group!r}, {rest!r}, {operation!r})"
+    return sealed.encode(), f"({before!r}, {place}, {when})".encode()
+
+
+def seal_of_batch(text: bytes, rows: Iterable[tuple[Any, ...]]) -> bytes:
+    """The seal of a batch and its rows of `samples`; none if a value is of a type that is never written."""
+    numbers, hashes, digests, touches, features = [text], [], [], [], []
+    try:
+        for id, stream, source, id_hash, digest, size, touched, feature in rows:
+            numbers.append(_NUMBERS.pack(id, stream, source or 0, size or 0, len(touched)))
+            if id_hash is not None:
+                hashes.append(id_hash)
+                digests.append(digest)
+            touches.append(touched)
+            features.append(feature)
+        return checksum(b"".join(numbers + hashes + digests + touches + features))
+    except (TypeError, struct.error):
+        return b""
 
 
 def with_seal(*values: Any) -> tuple[Any, ...]:
@@ -299,8 +342,30 @@ def read_batches(connection: Connection, where: str, *parameters: object) -> Ite
 
 
 def read_streams(connection: Connection) -> list[StreamRow]:
-    """All streams, also those that are deleted."""
-    return [StreamRow(*row[:-1]) for row in connection.execute("SELECT * FROM streams").fetchall()]
+    """All streams, also those that are deleted, as their last batches and operations say."""
+    return [newest for _, newest in stored_and_newest_streams(connection)]
+
+
+def stored_and_newest_streams(connection: Connection) -> Iterator[tuple[StreamRow, StreamRow]]:
+    """The streams as their rows say, and as their last batches and operations say."""
+    query = """
+        SELECT s.*, b.first + span - 1, b.time, b.id + span - 1, b.link, sequence, o.time, 0, o.link FROM streams s
+        LEFT JOIN batches b ON b.stream = s.id AND b.first = (SELECT max(first) FROM batches WHERE stream = s.id)
+        LEFT JOIN operations o
+            ON o.stream = s.id AND sequence = (SELECT max(sequence) FROM operations WHERE stream = s.id)
+        ORDER BY s.id
+    """
+    for row in connection.execute(query):
+        stored = StreamRow(*row[:9])
+        yield stored, _newest(stored, row[10:14], row[14:])
+
+
+def _newest(stored: StreamRow, *ends: tuple[Any, ...]) -> StreamRow:
+    """A stream with its last batch and its last operation, each (sequence, time, row, link)."""
+    known = [end for end in ends if end[0] is not None]
+    lasts, times, rows, _ = zip((stored.last, stored.time, stored.row, b""), *known, strict=True)
+    last_link = max(known)[3] if known else b""
+    return stored._replace(last=max(lasts), time=max(times), row=max(rows), link=last_link)
 
 
 def unreadable(path: Path, error: sqlite3.Error) -> PtaError:
