@@ -122,7 +122,7 @@ def serving(file, folder, http=None, **settings):
     """A service of a feature file in this process."""
     served = ServedModel(load_features(file).classifier, "pta")
     with Service.open(served, folder, ServiceSettings(**settings)) as service, listen("127.0.0.1", 0) as listening:
-        app = create_app(service, HttpSettings(TOKEN, log="json", **(http or {})))
+        app = create_app(service, HttpSettings(TOKEN, **{"log": "json", **(http or {})}))
         server = uvicorn.Server(configured(app))
         thread = Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         asking = Asking(listening.getsockname()[1], TOKEN, folder)

@@ -3,6 +3,7 @@
 The names of the metrics are documented in docs/serve.md and stay as they are.
 """
 
+import platform
 import sys
 import time
 from collections.abc import Iterator
@@ -13,10 +14,12 @@ from traceback import extract_tb
 from typing import Any
 
 import orjson
+import torch
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from pta import __version__
 from pta.door.safe_text import printable
 from pta.monitor.alarms import KINDS
 from pta.serve.http.security import LogFormat
@@ -30,10 +33,12 @@ class AccessLog:
     """Writes lines to stderr."""
 
     def __init__(self, form: LogFormat) -> None:
-        self._as_json = form == "json"
+        self._form = form
 
     def request(self, number: int, method: str, path: str, stream: str | None, status: int, seconds: float) -> None:
         """A request was answered."""
+        if self._form == "none":
+            return
         fields = {"request": number, "method": method, "path": path[:_LONGEST_PATH], "stream": stream, "status": status}
         self._write({**fields, "ms": round(1000 * seconds, 3)})
 
@@ -44,7 +49,7 @@ class AccessLog:
 
     def _write(self, fields: dict[str, Any]) -> None:
         now = time.time()
-        if self._as_json:
+        if self._form == "json":
             line = orjson.dumps({"time": round(now, 3), **fields}, option=orjson.OPT_NON_STR_KEYS).decode()
         else:
             clock = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
@@ -55,7 +60,7 @@ class AccessLog:
 
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-
+_SAMPLES = tuple(2**power for power in range(9))
 
 MOST_STREAMS = 100
 """That are named, those with the most samples."""
@@ -71,24 +76,39 @@ _OF_STREAMS = {
 }
 
 
+class _Registry(CollectorRegistry):
+    """Without the series `_created`, which prometheus_client switches for the whole process alone."""
+
+    def collect(self) -> Iterator[Metric]:
+        for family in super().collect():
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+            yield family
+
+
 class Metrics(Collector):
-    """Counts requests and samples in a registry of its own; the service is asked when the metrics are read."""
+    """Counts requests, samples and commits in a registry of its own; the service is asked when they are read."""
 
     def __init__(self, service: Service, *, per_stream: bool = False) -> None:
         self._service, self._per_stream = service, per_stream
-        self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
-        requests = Counter("pta_requests", "Requests answered.", ("route", "status"), registry=self._registry)
-        seconds = Histogram(
-            "pta_request_seconds", "Seconds per request.", ("route",), registry=self._registry, buckets=_BUCKETS
+        self._registry = own = _Registry()
+        ProcessCollector(registry=own)
+        requests = Counter("pta_requests", "Requests answered.", ("route", "status"), registry=own)
+        seconds = Histogram("pta_request_seconds", "Seconds per request.", ("route",), registry=own, buckets=_BUCKETS)
+        samples = Counter("pta_samples", "Samples answered.", ("outcome",), registry=own)
+        self._rejected = Counter("pta_rejected", "Answers marked as rejected.", registry=own)
+        self._commits = Histogram(
+            "pta_commit_seconds",
+            "Seconds per commit of the journal.",
+            registry=own,
+            buckets=(0.00025, 0.0005, *_BUCKETS),
         )
-        samples = Counter("pta_samples", "Samples answered.", ("outcome",), registry=self._registry)
-        self._rejected = Counter("pta_rejected", "Answers marked as rejected.", registry=self._registry)
+        self._groups = Histogram("pta_group_samples", "Samples per commit.", registry=own, buckets=_SAMPLES)
+        service.on_commit = self._commit
         # Looking a child up takes longer than counting.
         self._requests = cache(requests.labels)
         self._seconds = cache(seconds.labels)
         self._samples = cache(samples.labels)
-        self._registry.register(self)
+        own.register(self)
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """A request was answered; `route` is the pattern of its path."""
@@ -106,6 +126,10 @@ class Metrics(Collector):
         if "rejected" in reply.outputs:
             self._rejected.inc(int(reply.outputs["rejected"].sum()))
 
+    def _commit(self, seconds: float, samples: int) -> None:
+        self._commits.observe(seconds)
+        self._groups.observe(samples)
+
     def text(self) -> bytes:
         """Everything, as Prometheus reads it."""
         return generate_latest(self._registry)
@@ -118,6 +142,15 @@ class Metrics(Collector):
         yield GaugeMetricFamily("pta_learning", "1 unless the service is read-only.", value=service.reason is None)
         yield GaugeMetricFamily("pta_queued_samples", "Samples that wait or are being answered.", value=service.queued)
         yield GaugeMetricFamily("pta_streams", "Streams.", value=len(streams))
+        yield GaugeMetricFamily("pta_streams_loaded", "Streams in memory.", value=service.streams_loaded)
+        yield GaugeMetricFamily("pta_journal_bytes", "Size of the journal.", value=service.journal_bytes)
+        if (age := service.snapshot_age) is not None:
+            yield GaugeMetricFamily("pta_snapshot_age_seconds", "Seconds since the newest snapshot.", value=age)
+        build = {"version": __version__, "torch": torch.__version__, "python": platform.python_version()}
+        build["method"] = service.shape.method
+        info = GaugeMetricFamily("pta_build_info", "1; the labels say what runs.", labels=[*build])
+        info.add_metric([*build.values()], 1)
+        yield info
         if self._per_stream:
             yield from _stream_metrics(service.health(MOST_STREAMS))
 

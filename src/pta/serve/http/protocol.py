@@ -44,6 +44,8 @@ _USUAL_TOP = 5
 _LEARN: dict[Any, Learn] = {True: "true", False: "false", "true": "true", "false": "false", "try": "try"}
 _KEYS = ("id", "inputs", "outputs", "parameters")
 _PARAMETERS = ("stream", "learn", "source", "top", "binary_data_output")
+_IGNORED = ("priority", "timeout")  # parameters of NVIDIA's clients that change no answer
+_SEQUENCE = ("sequence_id", "sequence_start", "sequence_end")
 Wanted = Mapping[str, bool]
 """Which outputs an answer has, and whether each is binary."""
 
@@ -76,7 +78,7 @@ def read_request(body: bytes, json_length: bytes | None, shape: Shape) -> tuple[
     head = read_object(memoryview(body)[:end])
     _require_known("the body", head, _KEYS)
     parameters = _require_type(dict, "parameters", head.get("parameters", {}))
-    _require_known("parameters", parameters, _PARAMETERS)
+    _require_parameters(parameters)
     inputs = head.get("inputs")
     if not isinstance(inputs, list) or len(inputs) != 1:
         raise Refused("inputs must be a list of one tensor, features or image")
@@ -155,6 +157,13 @@ def _require_known(where: str, given: Mapping[str, Any], known: Sequence[str]) -
     for name in given:
         if name not in known:
             raise Refused(f"{where}: {shown(name)} is not known; {nearest(name, known)}")
+
+
+def _require_parameters(given: Mapping[str, Any]) -> None:
+    for name in given:
+        if name in _SEQUENCE:
+            raise Refused(f"parameters: {name} is not supported; name a stream with the parameter stream instead")
+    _require_known("parameters", {name: value for name, value in given.items() if name not in _IGNORED}, _PARAMETERS)
 
 
 def _text(name: str, given: object) -> str | None:

@@ -1,5 +1,6 @@
 """Service: named streams that share an encoder and a classifier; the state of each is the replay of its journal."""
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,7 @@ class Service:
         encoder = served.encoder
         fixed = settings.name, served.method, encoder is not None, settings.batch, journal.is_durable
         rejects = settings.reject_below is not None
+        self.on_commit: Callable[[float, int], object] = lambda seconds, samples: None
         self.shape = Shape(served.classifier.dim, names, *fixed, rejects)
         self._journal, self._draining = journal, False
         self._pending = PendingRequests(settings.queue)
@@ -95,6 +97,21 @@ class Service:
     def queued(self) -> int:
         """How many samples wait or are being answered."""
         return self._pending.queued
+
+    @property
+    def journal_bytes(self) -> int:
+        """The size of the journal; 0 without one."""
+        return self._journal.size() if isinstance(self._journal, Journal) else 0
+
+    @property
+    def snapshot_age(self) -> float | None:
+        """Seconds since the newest snapshot that this process wrote."""
+        return None
+
+    @property
+    def streams_loaded(self) -> int:
+        """How many streams are in memory."""
+        return len(self._streams.by_name)
 
     # -- streams ----------------------------------------------------------------------------------------------------
 
