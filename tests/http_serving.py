@@ -66,6 +66,17 @@ class Asking:
         return states, journal_rows(self.folder)
 
 
+def patched(old, patch):
+    """A summary with what an event `patch` says, as docs/serve.md describes it."""
+    if not (isinstance(patch, dict) and isinstance(old, dict | list)):
+        return patch
+    if isinstance(old, list):
+        rows = dict(enumerate(old[patch["drop"] :]))
+        rows |= {int(index): patched(rows[int(index)], change) for index, change in patch["set"].items()}
+        return [*rows.values(), *patch["add"]]
+    return old | {name: patched(old[name], change) for name, change in patch.items()}
+
+
 def until_closed(connection):
     """Everything that a server sends until it closes the connection."""
     parts = []

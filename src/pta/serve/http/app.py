@@ -120,8 +120,8 @@ def _streams(service: Service, events: Events) -> list[Endpoint]:
         after = _whole_number(request, "after", 0, 0, 2**62 - 1)
         return service.rows(name, after, _whole_number(request, "limit", MOST_ROWS, 1, MOST_ROWS))
 
-    async def watch(request: Request, name: str) -> Response:
-        return events.answer(name, request.headers.get("last-event-id"))
+    async def watch(_: Request, name: str) -> Response:
+        return events.answer(name)
 
     stream = "/streams/{name}"
     return [
@@ -131,7 +131,7 @@ def _streams(service: Service, events: Events) -> list[Endpoint]:
         *map(operating, OPERATIONS.values()),
         Endpoint("GET", f"{stream}/rows", rows, "Learned samples with their answers, page by page", "rows"),
         Endpoint("GET", f"{stream}/export", export, "The state as a file", "file"),
-        Endpoint("GET", f"{stream}/events", watch, "Summaries as they change", "events"),
+        Endpoint("GET", f"{stream}/events", watch, "What changes of a stream", "events"),
     ]
 
 
