@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
@@ -50,13 +50,17 @@ class AccessLog:
     def _write(self, fields: dict[str, Any]) -> None:
         now = time.time()
         if self._form == "json":
-            line = orjson.dumps({"time": round(now, 3), **fields}, option=orjson.OPT_NON_STR_KEYS).decode()
+            line = orjson.dumps({"time": round(now, 3), **fields}).decode()
         else:
-            clock = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
-            told = (f"{name}={value}" for name, value in fields.items() if value is not None)
-            line = printable(f"{clock}Z {' '.join(told)}")
+            told = [f"{name}={value}" for name, value in fields.items() if value is not None]
+            line = printable(f"{_clock(int(now))} {' '.join(told)}")
         with suppress(OSError):  # nobody reads it any more
             sys.stderr.write(f"{line}\n")
+
+
+@lru_cache(maxsize=1)
+def _clock(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(second))
 
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -117,8 +121,8 @@ class Metrics(Collector):
 
     def reply(self, reply: Result) -> None:
         """Samples were answered."""
-        sequences = reply.outputs["sequence"]
-        learned = int((sequences >= 0).sum())
+        sequences = reply.outputs["sequence"].tolist()
+        learned = len(sequences) - sequences.count(-1)
         if learned:
             self._samples("repeated" if reply.repeated else "learned").inc(learned)
         if learned < len(sequences):

@@ -7,7 +7,7 @@ the JSON ends. Everything that can be known without the model and the state is c
 import base64
 import re
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -45,6 +45,7 @@ _LEARN: dict[Any, Learn] = {True: "true", False: "false", "true": "true", "false
 _KEYS = ("id", "inputs", "outputs", "parameters")
 _PARAMETERS = ("stream", "learn", "source", "top", "binary_data_output")
 _IGNORED = ("priority", "timeout")  # parameters of NVIDIA's clients that change no answer
+_KNOWN = frozenset((*_PARAMETERS, *_IGNORED))
 _SEQUENCE = ("sequence_id", "sequence_start", "sequence_end")
 Wanted = Mapping[str, bool]
 """Which outputs an answer has, and whether each is binary."""
@@ -153,17 +154,18 @@ def write_reply(reply: Result, wanted: Wanted, model: str) -> tuple[bytes, int |
     return b"".join((text, *raw)), len(text) if any(raw) else None
 
 
-def _require_known(where: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+def _require_known(where: str, given: Iterable[str], known: Sequence[str]) -> None:
     for name in given:
         if name not in known:
             raise Refused(f"{where}: {shown(name)} is not known; {nearest(name, known)}")
 
 
 def _require_parameters(given: Mapping[str, Any]) -> None:
-    for name in given:
-        if name in _SEQUENCE:
+    unknown = given.keys() - _KNOWN
+    for name in _SEQUENCE:
+        if name in unknown:
             raise Refused(f"parameters: {name} is not supported; name a stream with the parameter stream instead")
-    _require_known("parameters", {name: value for name, value in given.items() if name not in _IGNORED}, _PARAMETERS)
+    _require_known("parameters", sorted(unknown), _PARAMETERS)
 
 
 def _text(name: str, given: object) -> str | None:
