@@ -3,6 +3,7 @@
 The names of the metrics are documented in docs/serve.md and stay as they are.
 """
 
+import asyncio
 import platform
 import sys
 import time
@@ -30,10 +31,11 @@ _LONGEST_PATH = 200
 
 
 class AccessLog:
-    """Writes lines to stderr."""
+    """Writes lines to stderr, those of one turn of the event loop together."""
 
     def __init__(self, form: LogFormat) -> None:
         self._form = form
+        self._lines: list[str] = []  # that are not written yet
 
     def request(self, number: int, method: str, path: str, stream: str | None, status: int, seconds: float) -> None:
         """A request was answered."""
@@ -54,8 +56,14 @@ class AccessLog:
         else:
             told = [f"{name}={value}" for name, value in fields.items() if value is not None]
             line = printable(f"{_clock(int(now))} {' '.join(told)}")
+        if not self._lines:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._lines.append(f"{line}\n")
+
+    def _flush(self) -> None:
+        lines, self._lines = self._lines, []
         with suppress(OSError):  # nobody reads it any more
-            sys.stderr.write(f"{line}\n")
+            sys.stderr.write("".join(lines))
 
 
 @lru_cache(maxsize=1)
