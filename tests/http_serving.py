@@ -66,6 +66,17 @@ class Asking:
         return states, journal_rows(self.folder)
 
 
+def patched(old, patch):
+    """A summary with what an event `patch` says, as docs/serve.md describes it."""
+    if not (isinstance(patch, dict) and isinstance(old, dict | list)):
+        return patch
+    if isinstance(old, list):
+        rows = dict(enumerate(old[patch["drop"] :]))
+        rows |= {int(index): patched(rows[int(index)], change) for index, change in patch["set"].items()}
+        return [*rows.values(), *patch["add"]]
+    return old | {name: patched(old[name], change) for name, change in patch.items()}
+
+
 def until_closed(connection):
     """Everything that a server sends until it closes the connection."""
     parts = []
@@ -122,7 +133,7 @@ def serving(file, folder, http=None, **settings):
     """A service of a feature file in this process."""
     served = ServedModel(load_features(file).classifier, "pta")
     with Service.open(served, folder, ServiceSettings(**settings)) as service, listen("127.0.0.1", 0) as listening:
-        app = create_app(service, HttpSettings(TOKEN, log="json", **(http or {})))
+        app = create_app(service, HttpSettings(TOKEN, **{"log": "json", **(http or {})}))
         server = uvicorn.Server(configured(app))
         thread = Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         asking = Asking(listening.getsockname()[1], TOKEN, folder)

@@ -11,7 +11,7 @@ from http.client import HTTPConnection
 
 import numpy as np
 import pytest
-from http_serving import INFER, TOKEN, binary, features, serving
+from http_serving import INFER, TOKEN, binary, features, patched, serving
 from processes import PATIENCE
 
 from pta.data.features import load_features
@@ -19,6 +19,7 @@ from pta.errors import FileInUse, MachineFailure
 from pta.serve.http.gate import as_refused
 from pta.serve.http.security import PAGE
 from pta.serve.operations import OPERATIONS
+from pta.serve.streams.service import Service
 
 LARGEST = 20_000
 
@@ -368,22 +369,23 @@ def next_event(answer):
     return dict(line.split(": ", 1) for line in lines)
 
 
-def test_events_begin_with_a_whole_summary_and_follow_what_happens(server):
+def test_events_begin_with_a_whole_summary_and_go_on_with_what_changes(server):
     with events(server) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         first = next_event(answer)
         summary = json.loads(first["data"])
-        assert int(first["id"]) == summary["sequence"]
+        assert "event" not in first
         assert {"classes", "sources", "timeline", "changed", "position"} <= summary.keys()
         server.infer(good(server), parameters={"source": "left"})
-        later = next_event(answer)
-        while int(later["id"]) == summary["sequence"]:
+        told = summary
+        while told["sequence"] == summary["sequence"]:
             later = next_event(answer)
-        assert int(later["id"]) == summary["sequence"] + 1
-        assert json.loads(later["data"])["position"] == summary["position"] + 1
-    # Who comes back after a gap gets one whole summary; who missed nothing waits for the next.
-    with events(server, **{"Last-Event-ID": first["id"]}) as answer:
-        assert int(next_event(answer)["id"]) == summary["sequence"] + 1
+            assert later["event"] == "patch"
+            told = patched(told, json.loads(later["data"]))
+        assert len(later["data"]) < len(first["data"])
+        assert {**told, "rate": 0} == {**json.loads(server.ask("GET", "/streams/default").body), "rate": 0}
+    with events(server) as answer:  # who comes back gets a whole summary again
+        assert json.loads(next_event(answer)["data"])["sequence"] == told["sequence"]
 
 
 def test_events_end_with_their_stream(server):
@@ -405,9 +407,26 @@ def test_metrics_have_their_documented_names_and_no_stream(server):
         *('pta_requests_total{route="/v2/models/pta/infer",status="200"}', 'pta_samples_total{outcome="learned"}'),
         *("pta_request_seconds_bucket", "pta_ready 1.0", "pta_learning 1.0", "pta_queued_samples 0.0", "pta_streams"),
         *("process_resident_memory_bytes", 'pta_requests_total{route="/streams/{name}",status="404"}'),
+        *("pta_commit_seconds_bucket", 'pta_group_samples_bucket{le="256.0"}', "pta_streams_loaded 1.0"),
     ):
         assert name in text
     assert "default" not in text
+    assert "_created" not in text
+    assert float(re.search(r"^pta_journal_bytes (\S+)$", text, re.MULTILINE)[1]) > 0
+    assert re.search(r'^pta_build_info{method="pta",python="3.+",torch=".+",version=".+"} 1.0$', text, re.MULTILINE)
+
+
+def test_metrics_count_commits_and_tell_the_age_of_the_newest_snapshot(pets, monkeypatch):
+    with serving(pets, None) as server:
+        assert "pta_snapshot_age_seconds" not in server.ask("GET", "/metrics").body.decode()
+        monkeypatch.setattr(Service, "snapshot_age", 12.5)
+        server.service.on_commit(0.002, 3)
+        text = server.ask("GET", "/metrics").body.decode()
+    for line in (
+        *("pta_snapshot_age_seconds 12.5", 'pta_group_samples_bucket{le="2.0"} 0.0'),
+        *('pta_group_samples_bucket{le="4.0"} 1.0', "pta_commit_seconds_sum 0.002", "pta_journal_bytes 0.0"),
+    ):
+        assert line in text
 
 
 def logged(capfd, count, answer):
@@ -436,10 +455,11 @@ def test_a_line_per_request_has_no_secrets(server, capfd):
     assert not any(hidden in json.dumps(lines) for hidden in (TOKEN, str(secret), "features"))
 
 
-def test_a_failure_inside_is_told_by_its_number_alone(server, monkeypatch, capfd):
-    def fail(name):
-        raise RuntimeError("the cat's features are 0.1, 0.2")
+def fail(name):
+    raise RuntimeError("the cat's features are 0.1, 0.2")
 
+
+def test_a_failure_inside_is_told_by_its_number_alone(server, monkeypatch, capfd):
     monkeypatch.setattr(server.service, "summary", fail)
     answer = server.ask("GET", "/streams/default")
     assert (answer.status, error_of(answer)) == (500, "internal error; the log has more")
@@ -447,6 +467,15 @@ def test_a_failure_inside_is_told_by_its_number_alone(server, monkeypatch, capfd
     assert (failure["failure"], line["status"]) == ("RuntimeError", 500)
     assert "test_serve_http.py" in failure["at"]
     assert "cat's features" not in json.dumps(failure)
+
+
+def test_without_a_line_per_request_failures_are_still_logged(pets, monkeypatch, capfd):
+    with serving(pets, None, {"log": "none"}) as server:
+        assert server.infer(features(np.ones((1, 16)))).status == 200
+        monkeypatch.setattr(server.service, "summary", fail)
+        number = server.ask("GET", "/streams/default").headers["x-request-number"]
+    (line,) = capfd.readouterr().err.splitlines()
+    assert f"request={number} failure=RuntimeError" in line
 
 
 def test_a_service_without_a_journal_says_that_nothing_is_durable(server, pets):

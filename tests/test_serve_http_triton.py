@@ -128,6 +128,29 @@ def test_errors_are_told_in_words(triton, samples):
         triton.client.get_server_metadata()
 
 
+def test_priority_and_timeout_change_nothing(triton, samples):
+    given = feature_input(samples[10:11], is_binary=True)
+    plain, hurried = (
+        triton.infer("pta", given, parameters={"learn": False}, **more) for more in ({}, {"priority": 1, "timeout": 5})
+    )
+    np.testing.assert_array_equal(plain.as_numpy("probability"), hurried.as_numpy("probability"))
+
+
+@pytest.mark.parametrize("sequence", [7, "seven"])
+def test_a_sequence_is_refused_with_a_hint_at_streams(triton, samples, sequence):
+    given = feature_input(samples[:1], is_binary=True)
+    with pytest.raises(utils.InferenceServerException, match=r"sequence_id .* parameter stream instead") as error:
+        triton.infer("pta", given, sequence_id=sequence, sequence_start=True)
+    assert error.value.status() == "422"
+
+
+@pytest.mark.parametrize("name", ["sequence_start", "sequence_end"])
+def test_the_ends_of_a_sequence_alone_are_refused_likewise(server, samples, name):
+    answer = server.infer(*binary(samples[:1]), parameters={name: True})
+    assert answer.status == 422
+    assert f"{name} is not supported; name a stream with the parameter stream instead" in answer.body.decode()
+
+
 def test_a_second_process_cannot_have_the_data_folder(server, pets, pta):
     refused = pta("serve", "--features-only", pets, "--data", server.folder, "--port", "0")
     assert refused.returncode == 2

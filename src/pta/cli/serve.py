@@ -93,7 +93,9 @@ class HttpOptions:
             parser=parse_duration, metavar="TIME", help="Timeout for queued requests at the end.", show_default="30s"
         ),
     ] = 30.0
-    log: Annotated[LogFormat, typer.Option(help="Form of the line per request on stderr.")] = "text"
+    log: Annotated[
+        LogFormat, typer.Option(help="Form of the line per request on stderr; none logs failures alone.")
+    ] = "text"
 
     @property
     def address(self) -> str:

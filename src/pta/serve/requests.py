@@ -107,15 +107,14 @@ class Result:
 
 def write_tensor(name: str, datatype: str, data: NDArray[Any], *, binary: bool) -> tuple[dict[str, Any], bytes]:
     """What JSON says of a tensor, and its bytes if these follow the JSON. Texts are an array of objects."""
-    tensor = {"name": name, "datatype": datatype, "shape": data.shape}
-    if datatype != "BYTES":
-        flat: Any = np.ascontiguousarray(data, DTYPES[datatype]).ravel()
-    else:
-        flat = data.ravel().tolist()
+    tensor: dict[str, Any] = {"name": name, "datatype": datatype, "shape": data.shape}
     if not binary:
-        return {**tensor, "data": flat}, b""
-    raw = join_elements(flat) if datatype == "BYTES" else flat.tobytes()
-    return {**tensor, "parameters": {"binary_data_size": len(raw)}}, raw
+        texts = datatype == "BYTES"
+        tensor["data"] = data.ravel().tolist() if texts else np.ascontiguousarray(data, DTYPES[datatype]).ravel()
+        return tensor, b""
+    raw = join_elements(data.ravel().tolist()) if datatype == "BYTES" else np.asarray(data, DTYPES[datatype]).tobytes()
+    tensor["parameters"] = {"binary_data_size": len(raw)}
+    return tensor, raw
 
 
 def read_result(content: bytes, length: int | None) -> Result:

@@ -38,6 +38,18 @@ _BYTES = "application/octet-stream"
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
+class Tensors(Response):
+    """The answer to an infer request; Starlette would take its headers apart and put them together again."""
+
+    def __init__(self, content: bytes, json_length: int | None) -> None:
+        self.status_code, self.body, self.background = 200, content, None
+        self.raw_headers = [(b"content-length", b"%d" % len(content))]
+        if json_length is None:
+            self.raw_headers.append((b"content-type", b"application/json"))
+        else:
+            self.raw_headers += [(b"content-type", _BYTES.encode()), (JSON_LENGTH, b"%d" % json_length)]
+
+
 def create_app(service: Service, settings: HttpSettings) -> Gate:
     """The application of a service, to be run by uvicorn."""
     guard = Guard(settings.token, settings.allowed_hosts, open_health=settings.open_health)
@@ -68,7 +80,7 @@ def _protocol(service: Service, metrics: Metrics) -> list[Endpoint]:
 
     async def infer(request: Request, _: str) -> Response:
         body = request.scope.pop("pta.body")
-        length = dict(request.scope["headers"]).get(JSON_LENGTH)
+        length = request.scope["pta.headers"].get(JSON_LENGTH)
         if len(body) > _LARGE_BODY:
             asked, wanted = await run_in_threadpool(read_request, body, length, shape)
         else:
@@ -77,10 +89,7 @@ def _protocol(service: Service, metrics: Metrics) -> list[Endpoint]:
         request.scope["pta.stream"] = asked.stream
         reply = await asyncio.wrap_future(service.submit(asked))
         metrics.reply(reply)
-        content, json_length = write_reply(reply, wanted, shape.name)
-        if json_length is None:
-            return Response(content, media_type="application/json")
-        return Response(content, headers={JSON_LENGTH.decode(): str(json_length)}, media_type=_BYTES)
+        return Tensors(*write_reply(reply, wanted, shape.name))
 
     about: dict[str, Any] = {"name": "pta", "version": __version__, "extensions": ["binary_tensor_data"]}
     about |= {"model": shape.name, "method": shape.method, "durable": shape.durable}
@@ -120,8 +129,8 @@ def _streams(service: Service, events: Events) -> list[Endpoint]:
         after = _whole_number(request, "after", 0, 0, 2**62 - 1)
         return service.rows(name, after, _whole_number(request, "limit", MOST_ROWS, 1, MOST_ROWS))
 
-    async def watch(request: Request, name: str) -> Response:
-        return events.answer(name, request.headers.get("last-event-id"))
+    async def watch(_: Request, name: str) -> Response:
+        return events.answer(name)
 
     stream = "/streams/{name}"
     return [
@@ -131,7 +140,7 @@ def _streams(service: Service, events: Events) -> list[Endpoint]:
         *map(operating, OPERATIONS.values()),
         Endpoint("GET", f"{stream}/rows", rows, "Learned samples with their answers, page by page", "rows"),
         Endpoint("GET", f"{stream}/export", export, "The state as a file", "file"),
-        Endpoint("GET", f"{stream}/events", watch, "Summaries as they change", "events"),
+        Endpoint("GET", f"{stream}/events", watch, "What changes of a stream", "events"),
     ]
 
 

@@ -6,7 +6,7 @@ a few requests ahead of their answers, and a connection for a limited time.
 
 from asyncio import TimerHandle, Transport
 from itertools import chain
-from typing import Any
+from typing import Any, NoReturn
 
 import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -143,25 +143,30 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         """A part of its first line has come."""
-        self._count(len(url), 0)
+        self._count(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header has come, or a trailer behind a body, which is counted and not kept."""
         self._unfinished = 0
-        self._count(len(name) + len(value) + _BESIDE_A_HEADER, 1)
+        self._head_lines += 1
+        self._count(len(name) + len(value) + _BESIDE_A_HEADER)
         if self._in_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """All its headers have come."""
         self._unfinished, self._in_head = 0, False
-        names = [name for name, _ in self.headers]
-        for name in _AT_MOST_ONCE:
-            self._require(names.count(name) <= 1, f"a request has one {name.decode().title()} header")
-        length = dict(self.headers).get(b"content-length", b"")
-        self._require(len(length) <= _LONGEST_NUMBER, f"Content-Length has at most {_LONGEST_NUMBER} digits")
-        self._require(len(self.pipeline) < _MOST_AHEAD, f"at most {_MOST_AHEAD} requests are taken ahead of an answer")
+        headers = dict(self.headers)
+        if len(headers) < len(self.headers):
+            names = [name for name, _ in self.headers]
+            for name in _AT_MOST_ONCE:
+                if names.count(name) > 1:
+                    self._stop(f"a request has one {name.decode().title()} header")
+        if len(headers.get(b"content-length", b"")) > _LONGEST_NUMBER:
+            self._stop(f"Content-Length has at most {_LONGEST_NUMBER} digits")
+        if len(self.pipeline) >= _MOST_AHEAD:
+            self._stop(f"at most {_MOST_AHEAD} requests are taken ahead of an answer")
         self.scope["pta.connection"] = self  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
 
@@ -175,16 +180,15 @@ class HttpConnection(HttpToolsProtocol):
         self._unfinished = 0
         super().on_message_complete()
 
-    def _count(self, size: int, lines: int) -> None:
+    def _count(self, size: int) -> None:
         self._head_size += size
-        self._head_lines += lines
-        self._require(self._head_size <= _LONGEST_HEAD and self._head_lines <= _MOST_HEADERS, _TOO_LONG)
+        if self._head_size > _LONGEST_HEAD or self._head_lines > _MOST_HEADERS:
+            self._stop(_TOO_LONG)
 
-    def _require(self, condition: bool, otherwise: str) -> None:
+    def _stop(self, wrong: str) -> NoReturn:
         """Stop the parser, whose error `data_received` turns into a 400."""
-        if not condition:
-            self._wrong = otherwise
-            raise ValueError(otherwise)
+        self._wrong = wrong
+        raise ValueError(wrong)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not a request, and hang up; the refusal must not pass for the answer to an earlier request."""

@@ -4,6 +4,7 @@ On the way back each answer gets headers, and a line of the log.
 """
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from inspect import iscoroutinefunction
 from itertools import count
 from time import perf_counter
@@ -25,6 +26,7 @@ from pta.serve.operations import OPERATIONS
 from pta.serve.requests import Refused
 
 _CLOSE = (b"connection", b"close")
+_is_asynchronous = cache(iscoroutinefunction)
 _LARGE_ROUTES = ("/infer", *(f"/{operation.name}" for operation in OPERATIONS.values() if operation.takes_file))
 _OPERATIONS_WITH_LABELS = tuple(f"/{operation.name}" for operation in OPERATIONS.values() if operation.takes_labels)
 _CLIENT_LEFT = 499  # as nginx logs it; nobody receives it
@@ -52,12 +54,12 @@ class Endpoint(NamedTuple):
 class Gate:
     """The application, plain ASGI because every request pays for it.
 
-    Answers find the body of a request in `scope["pta.body"]`, and may leave the name of a stream for the log in
-    `scope["pta.stream"]`.
+    Answers find the body of a request in `scope["pta.body"]` and its headers in `scope["pta.headers"]`. They may leave
+    the name of a stream for the log in `scope["pta.stream"]`.
     """
 
     def __init__(self, endpoints: Iterable[Endpoint], guard: Guard, metrics: Metrics, settings: HttpSettings) -> None:
-        self.endpoints: dict[str, dict[str, Endpoint]] = {}
+        self.endpoints: dict[str, dict[str, Endpoint]] = {}  # by path and method
         for endpoint in endpoints:
             self.endpoints.setdefault(endpoint.path, {})[endpoint.method] = endpoint
         self._guard = guard
@@ -75,7 +77,7 @@ class Gate:
         method = scope["method"]
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         route = ""  # for a path that matches none, so that clients cannot make up metrics
-        headers = dict(scope["headers"])
+        headers = scope["pta.headers"] = dict(scope["headers"])
         body = Body(self._bodies, receive, headers)
 
         async def answer(message: Message) -> None:
@@ -133,17 +135,17 @@ def _pattern(path: str) -> tuple[str, str]:
     >>> _pattern("/streams/default/undo")
     ('/streams/{name}/undo', 'default')
     """
-    parts = path.split("/")
-    if parts[:2] != ["", "streams"] or not "".join(parts[2:3]):
+    if not path.startswith("/streams/") or path[9:10] in ("", "/"):
         return path, ""
-    return "/".join(("", "streams", "{name}", *parts[3:])), parts[2]
+    name, slash, rest = path.removeprefix("/streams/").partition("/")
+    return f"/streams/{{name}}{slash}{rest}", name
 
 
 async def _answered(endpoint: Endpoint, request: Request, name: str) -> Response:
     answer = endpoint.answer
     if isinstance(answer, Response):
         return answer
-    if iscoroutinefunction(answer):
+    if _is_asynchronous(answer):
         return await answer(request, name)
     given = await run_in_threadpool(answer, request, name)
     return given if isinstance(given, Response) else Json(given)

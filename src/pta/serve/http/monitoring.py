@@ -3,20 +3,24 @@
 The names of the metrics are documented in docs/serve.md and stay as they are.
 """
 
+import asyncio
+import platform
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
 import orjson
+import torch
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from pta import __version__
 from pta.door.safe_text import printable
 from pta.monitor.alarms import KINDS
 from pta.serve.http.security import LogFormat
@@ -27,13 +31,16 @@ _LONGEST_PATH = 200
 
 
 class AccessLog:
-    """Writes lines to stderr."""
+    """Writes lines to stderr, those of one turn of the event loop together."""
 
     def __init__(self, form: LogFormat) -> None:
-        self._as_json = form == "json"
+        self._form = form
+        self._lines: list[str] = []  # that are not written yet
 
     def request(self, number: int, method: str, path: str, stream: str | None, status: int, seconds: float) -> None:
         """A request was answered."""
+        if self._form == "none":
+            return
         fields = {"request": number, "method": method, "path": path[:_LONGEST_PATH], "stream": stream, "status": status}
         self._write({**fields, "ms": round(1000 * seconds, 3)})
 
@@ -44,18 +51,28 @@ class AccessLog:
 
     def _write(self, fields: dict[str, Any]) -> None:
         now = time.time()
-        if self._as_json:
-            line = orjson.dumps({"time": round(now, 3), **fields}, option=orjson.OPT_NON_STR_KEYS).decode()
+        if self._form == "json":
+            line = orjson.dumps({"time": round(now, 3), **fields}).decode()
         else:
-            clock = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
-            told = (f"{name}={value}" for name, value in fields.items() if value is not None)
-            line = printable(f"{clock}Z {' '.join(told)}")
+            told = [f"{name}={value}" for name, value in fields.items() if value is not None]
+            line = printable(f"{_clock(int(now))} {' '.join(told)}")
+        if not self._lines:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._lines.append(f"{line}\n")
+
+    def _flush(self) -> None:
+        lines, self._lines = self._lines, []
         with suppress(OSError):  # nobody reads it any more
-            sys.stderr.write(f"{line}\n")
+            sys.stderr.write("".join(lines))
+
+
+@lru_cache(maxsize=1)
+def _clock(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(second))
 
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-
+_SAMPLES = tuple(2**power for power in range(9))
 
 MOST_STREAMS = 100
 """That are named, those with the most samples."""
@@ -71,24 +88,39 @@ _OF_STREAMS = {
 }
 
 
+class _Registry(CollectorRegistry):
+    """Without the series `_created`, which prometheus_client switches for the whole process alone."""
+
+    def collect(self) -> Iterator[Metric]:
+        for family in super().collect():
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+            yield family
+
+
 class Metrics(Collector):
-    """Counts requests and samples in a registry of its own; the service is asked when the metrics are read."""
+    """Counts requests, samples and commits in a registry of its own; the service is asked when they are read."""
 
     def __init__(self, service: Service, *, per_stream: bool = False) -> None:
         self._service, self._per_stream = service, per_stream
-        self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
-        requests = Counter("pta_requests", "Requests answered.", ("route", "status"), registry=self._registry)
-        seconds = Histogram(
-            "pta_request_seconds", "Seconds per request.", ("route",), registry=self._registry, buckets=_BUCKETS
+        self._registry = own = _Registry()
+        ProcessCollector(registry=own)
+        requests = Counter("pta_requests", "Requests answered.", ("route", "status"), registry=own)
+        seconds = Histogram("pta_request_seconds", "Seconds per request.", ("route",), registry=own, buckets=_BUCKETS)
+        samples = Counter("pta_samples", "Samples answered.", ("outcome",), registry=own)
+        self._rejected = Counter("pta_rejected", "Answers marked as rejected.", registry=own)
+        self._commits = Histogram(
+            "pta_commit_seconds",
+            "Seconds per commit of the journal.",
+            registry=own,
+            buckets=(0.00025, 0.0005, *_BUCKETS),
         )
-        samples = Counter("pta_samples", "Samples answered.", ("outcome",), registry=self._registry)
-        self._rejected = Counter("pta_rejected", "Answers marked as rejected.", registry=self._registry)
+        self._groups = Histogram("pta_group_samples", "Samples per commit.", registry=own, buckets=_SAMPLES)
+        service.observe_commits(self._commit)
         # Looking a child up takes longer than counting.
         self._requests = cache(requests.labels)
         self._seconds = cache(seconds.labels)
         self._samples = cache(samples.labels)
-        self._registry.register(self)
+        own.register(self)
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """A request was answered; `route` is the pattern of its path."""
@@ -97,14 +129,18 @@ class Metrics(Collector):
 
     def reply(self, reply: Result) -> None:
         """Samples were answered."""
-        sequences = reply.outputs["sequence"]
-        learned = int((sequences >= 0).sum())
+        sequences = reply.outputs["sequence"].tolist()
+        learned = len(sequences) - sequences.count(-1)
         if learned:
             self._samples("repeated" if reply.repeated else "learned").inc(learned)
         if learned < len(sequences):
             self._samples("not_learned").inc(len(sequences) - learned)
         if "rejected" in reply.outputs:
             self._rejected.inc(int(reply.outputs["rejected"].sum()))
+
+    def _commit(self, seconds: float, samples: int) -> None:
+        self._commits.observe(seconds)
+        self._groups.observe(samples)
 
     def text(self) -> bytes:
         """Everything, as Prometheus reads it."""
@@ -118,6 +154,15 @@ class Metrics(Collector):
         yield GaugeMetricFamily("pta_learning", "1 unless the service is read-only.", value=service.reason is None)
         yield GaugeMetricFamily("pta_queued_samples", "Samples that wait or are being answered.", value=service.queued)
         yield GaugeMetricFamily("pta_streams", "Streams.", value=len(streams))
+        yield GaugeMetricFamily("pta_streams_loaded", "Streams in memory.", value=service.streams_loaded)
+        yield GaugeMetricFamily("pta_journal_bytes", "Size of the journal.", value=service.journal_bytes)
+        if (age := service.snapshot_age) is not None:
+            yield GaugeMetricFamily("pta_snapshot_age_seconds", "Seconds since the newest snapshot.", value=age)
+        build = {"version": __version__, "torch": torch.__version__, "python": platform.python_version()}
+        build["method"] = service.shape.method
+        info = GaugeMetricFamily("pta_build_info", "1; the labels say what runs.", labels=[*build])
+        info.add_metric([*build.values()], 1)
+        yield info
         if self._per_stream:
             yield from _stream_metrics(service.health(MOST_STREAMS))
 

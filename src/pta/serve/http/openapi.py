@@ -28,8 +28,10 @@ def document(endpoints: Iterable[Endpoint], shape: Shape) -> dict[str, Any]:
     """The whole document."""
     tensors = [{"$ref": f"#/components/schemas/{name}"} for name in ("Features", "Pictures")]
     known = {
-        **{"version": __version__, "name": f"^{NAME}$", "outputs": [*OUTPUTS]},
-        **{"most_rows": MOST_ROWS, "batch": shape.batch, "dim": shape.dim, "classes": shape.classes},
+        **{"version": __version__, "name": f"^{NAME}$", "outputs": [*OUTPUTS], "most_rows": MOST_ROWS},
+        **{"batch": shape.batch, "dim": shape.dim, "classes": shape.classes},
+        **{"model": shape.name, "label": shape.class_names[0], "feature": [0.1] * shape.dim},
+        **{kind: [name for name, own in OUTPUTS.items() if own == kind] for kind in OUTPUTS.values()},
         "inputs": {"oneOf": tensors} if shape.takes_pictures else tensors[0],
     }
     text = (resources.files("pta.serve.http") / "openapi.json").read_text("utf-8")
@@ -37,6 +39,9 @@ def document(endpoints: Iterable[Endpoint], shape: Shape) -> dict[str, Any]:
         text = text.replace(f'"${name}"', json.dumps(value))
     described = json.loads(text)
     whole = described["document"]
+    errors = {
+        status: {"description": says, "content": described["error"]} for status, says in described["errors"].items()
+    }
     operations = {(one.method, one.path): one for one in OPERATIONS.values()}
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
@@ -45,7 +50,7 @@ def document(endpoints: Iterable[Endpoint], shape: Shape) -> dict[str, Any]:
             route = {"summary": endpoint.summary, **described["routes"][endpoint.described]}
             route["operationId"] = re.sub(r"\W+", "_", f"{method}{path}").strip("_").lower()
             route["parameters"] = [described["stream"]] * ("{name}" in path) + route.get("parameters", [])
-            route["responses"] = {**route["responses"], **described["errors"]}
+            route["responses"] = {**route["responses"], **errors}
             if (method, path) in operations:
                 route |= _request_body(operations[method, path], whole["components"]["schemas"])
             paths.setdefault(path, {})[method.lower()] = route
@@ -68,5 +73,4 @@ def _request_body(operation: StreamOperation, schemas: dict[str, Any]) -> dict[s
     body = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
     schemas[operation.name.title()] = {"description": operation.summary, **body}
     named = {"$ref": f"#/components/schemas/{operation.name.title()}"}
-    content = {"application/json": {"schema": named if operation.needs_body else {"anyOf": [named, {"type": "null"}]}}}
-    return {"requestBody": {"required": operation.needs_body, "content": content}}
+    return {"requestBody": {"required": operation.needs_body, "content": {"application/json": {"schema": named}}}}

@@ -7,7 +7,7 @@ the JSON ends. Everything that can be known without the model and the state is c
 import base64
 import re
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -44,6 +44,9 @@ _USUAL_TOP = 5
 _LEARN: dict[Any, Learn] = {True: "true", False: "false", "true": "true", "false": "false", "try": "try"}
 _KEYS = ("id", "inputs", "outputs", "parameters")
 _PARAMETERS = ("stream", "learn", "source", "top", "binary_data_output")
+_IGNORED = ("priority", "timeout")  # parameters of NVIDIA's clients that change no answer
+_KNOWN = frozenset((*_PARAMETERS, *_IGNORED))
+_SEQUENCE = ("sequence_id", "sequence_start", "sequence_end")
 Wanted = Mapping[str, bool]
 """Which outputs an answer has, and whether each is binary."""
 
@@ -76,7 +79,7 @@ def read_request(body: bytes, json_length: bytes | None, shape: Shape) -> tuple[
     head = read_object(memoryview(body)[:end])
     _require_known("the body", head, _KEYS)
     parameters = _require_type(dict, "parameters", head.get("parameters", {}))
-    _require_known("parameters", parameters, _PARAMETERS)
+    _require_parameters(parameters)
     inputs = head.get("inputs")
     if not isinstance(inputs, list) or len(inputs) != 1:
         raise Refused("inputs must be a list of one tensor, features or image")
@@ -151,10 +154,18 @@ def write_reply(reply: Result, wanted: Wanted, model: str) -> tuple[bytes, int |
     return b"".join((text, *raw)), len(text) if any(raw) else None
 
 
-def _require_known(where: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+def _require_known(where: str, given: Iterable[str], known: Sequence[str]) -> None:
     for name in given:
         if name not in known:
             raise Refused(f"{where}: {shown(name)} is not known; {nearest(name, known)}")
+
+
+def _require_parameters(given: Mapping[str, Any]) -> None:
+    unknown = given.keys() - _KNOWN
+    for name in _SEQUENCE:
+        if name in unknown:
+            raise Refused(f"parameters: {name} is not supported; name a stream with the parameter stream instead")
+    _require_known("parameters", sorted(unknown), _PARAMETERS)
 
 
 def _text(name: str, given: object) -> str | None:

@@ -95,7 +95,7 @@ def new_token() -> str:
     return secrets.token_urlsafe(32)
 
 
-LogFormat = Literal["text", "json"]
+LogFormat = Literal["text", "json", "none"]
 
 
 @dataclass(frozen=True)

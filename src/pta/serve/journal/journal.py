@@ -7,7 +7,7 @@ its tables in `schema.py`.
 import json
 import sqlite3
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -129,9 +129,6 @@ class Journal:
         known = self._known.stream(stream)
         return known.dropped, known.dropped_time
 
-    def bytes_on_disk(self) -> int:
-        return self.path.stat().st_size
-
     def oldest_stream(self) -> str | None:
         """The name of the stream that has the oldest sample."""
         found = self._database.read("SELECT stream FROM batches ORDER BY id LIMIT 1")
@@ -247,12 +244,8 @@ class Journal:
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
-    def create(self, name: str, prepare: Callable[[int], object] = lambda number: None) -> int:
-        """A new stream. One that has the name of a deleted stream goes on with its sequence numbers.
-
-        Args:
-            prepare: what else has to be there, by the number of the stream; if it fails, there is no stream.
-        """
+    def create(self, name: str) -> int:
+        """A new stream. One that has the name of a deleted stream goes on with its sequence numbers."""
         with self._database.writing:
             streams = self._known.streams
             known = streams.get(self._known.numbers.get(name, 0))
@@ -263,7 +256,6 @@ class Journal:
             new = new._replace(is_deleted=0, dropped=0, dropped_time=0.0)
             with self._database.transaction() as connection:
                 connection.execute(schema.WRITE_STREAM, schema.with_seal(*new))
-                prepare(new.id)
             self._known.put([new])
         return new.id
 

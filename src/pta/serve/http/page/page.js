@@ -2,7 +2,7 @@
 
 const SHOWN = 20; // rows of a long table
 const SPAN = 600; // seconds of the curves
-const STALE = 4000; // milliseconds without an event after which the summary is asked for
+const STALE = 7000; // milliseconds without an event after which the summary is asked for
 const CAN_BE_LIFTED = new Set(["reset", "rewind", "unlearn", "import", "label"]);
 
 const $ = (id) => document.getElementById(id);
@@ -364,11 +364,20 @@ function renderHistory() {
   show("all-history", `Show all ${count(newestFirst.length)}`);
 }
 
-function hear(told) {
+function hear(now) {
   heard = performance.now();
-  summary = { ...summary, ...told };
+  summary = { ...summary, ...now };
   remember();
   render();
+}
+
+// A value with what changed of it: an object of members, or of a list {drop, set, add}.
+function patched(old, patch) {
+  if (!(patch instanceof Object) || !(old instanceof Object) || Array.isArray(patch)) return patch;
+  const rows = Array.isArray(old);
+  const now = rows ? old.slice(patch.drop) : { ...old };
+  for (const [name, change] of Object.entries(rows ? patch.set : patch)) now[name] = patched(now[name], change);
+  return rows ? now.concat(patch.add) : now;
 }
 
 function open(name) {
@@ -381,7 +390,10 @@ function open(name) {
   const opened = new EventSource(route("/events"));
   opened.onopen = () => show("connection", "live");
   opened.onerror = () => show("connection", "connection lost; trying again");
-  opened.onmessage = (event) => opened === events && hear(JSON.parse(event.data));
+  let told = null; // the summary as events tell it, which patches apply to
+  const take = (now) => opened === events && hear((told = now));
+  opened.onmessage = (event) => take(JSON.parse(event.data));
+  opened.addEventListener("patch", (event) => take(patched(told, JSON.parse(event.data))));
   opened.addEventListener("gone", () => opened === events && begin());
   events = opened;
 }
