@@ -2,8 +2,9 @@
 
 import logging
 import time
+from array import array
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from itertools import zip_longest
 from threading import Lock
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from pta.serve.streams.served_model import rule_of
 
 _log = logging.getLogger("pta.serve")
 _SECONDS = 10
-_BYTES_OF_AN_ANSWER = 130  # in the statistics, while it is among the last
+_MOST_NUMBERS = 1000  # of a kind
 _BYTES_BESIDE = 2**13  # that a stream takes beside its state, its monitor and its statistics, about
 _MOST_ROWS, _MOST_SOURCES, _MOST_ALARMS = 200, 50, 100  # that are shown
 
@@ -61,6 +62,7 @@ class LiveStream:
         health: Health,
         operations: Iterable[OperationRow] = (),
         past: Past | None = None,
+        statistics: "StreamStatistics | None" = None,
     ) -> None:
         self.name, self.number, self.past = name, number, past
         self.lock, self.changing = Lock(), Lock()  # `changing` is held by the one operation under way
@@ -72,12 +74,11 @@ class LiveStream:
         self.replayed = (0, 0)  # samples of the replay that brings the state to its labels, and of how many
         self.frozen, self.gone = self.history.frozen, False
         self.failed: str | None = None  # why it learns nothing until the service is started again
-        self.statistics = StreamStatistics(len(state.touches))
+        self.statistics = statistics or StreamStatistics(len(state.touches))
         self.version = self.users = 0
         self.time = 0.0  # of the last row
         self.packed: PackedStream | None = None
         self._measured = health.position  # samples of which what was measured is on the disk
-        self._minute, self._learned_in_it = 0, 0
 
     def add_operation(self, row: OperationRow) -> None:
         """Take note of an operation that is in the journal."""
@@ -135,6 +136,47 @@ class LiveStream:
         except (PtaError, OSError) as error:
             _log.warning("what was measured of stream %s is not saved: %s", self.name, error)
 
+
+class LastNumbers:
+    """The last 1,000 numbers of a kind, in little memory."""
+
+    def __init__(self) -> None:
+        self._numbers, self._next = array("f"), 0
+
+    def extend(self, numbers: Iterable[float]) -> None:
+        """Add some."""
+        for number in numbers:
+            if len(self._numbers) < _MOST_NUMBERS:
+                self._numbers.append(number)
+            else:
+                self._numbers[self._next] = number
+                self._next = (self._next + 1) % _MOST_NUMBERS
+
+    def mean(self, of: int = _MOST_NUMBERS) -> float | None:
+        """The mean of the last so many, if there are any."""
+        last = (self._numbers[self._next :] + self._numbers[: self._next])[-of:]
+        return sum(last) / len(last) if last else None
+
+    def percentiles(self, shares: tuple[float, ...]) -> list[float]:
+        """Some percentiles, if there are any numbers."""
+        return np.percentile(np.array(self._numbers), shares).tolist() if self._numbers else []
+
+    @property
+    def size(self) -> int:
+        """Their bytes."""
+        return self._numbers.itemsize * len(self._numbers)
+
+
+class StreamStatistics:
+    """Counts of a stream since the service started, and its last answers; a stream that is not loaded keeps them."""
+
+    def __init__(self, classes: int) -> None:
+        self.answered = self.learned = self._all_changed = 0
+        self._answers, self._prediction = np.zeros(classes, np.int32), np.zeros(classes)
+        self._changed, self._adapted, self._zero_shot, self._latencies = (LastNumbers() for _ in range(4))
+        self._per_second: deque[tuple[int, int]] = deque(maxlen=_SECONDS + 1)
+        self._minute, self._learned_in_it = 0, 0
+
     def within_quota(self, count: int, quota: int) -> bool:
         """Whether `count` more samples may be learned in this minute; they are counted if so."""
         minute = int(time.monotonic() // 60)
@@ -145,58 +187,44 @@ class LiveStream:
         self._learned_in_it += count
         return True
 
-
-class StreamStatistics:
-    """Counts that grow with every group, and the last 1,000 answers."""
-
-    def __init__(self, classes: int) -> None:
-        self.answered = self.learned = self._all_changed = 0
-        self.answers = [0] * classes
-        self._prediction = np.zeros(classes)
-        self._changed, self._adapted, self._zero_shot, self._latencies = (deque[float](maxlen=1000) for _ in range(4))
-        self._per_second: deque[tuple[int, int]] = deque(maxlen=_SECONDS + 1)
-
     def add(self, given: Answered, learned: bool, latencies: list[float]) -> None:
         """Count what the method says of a group, learned or not, with the seconds that each request took."""
-        labels = given.answers["label"].tolist()
-        alone = given.answers["zero_shot_label"].tolist()
-        changed = [one != other for one, other in zip(labels, alone, strict=True)]
-        self.answered += len(labels)
-        self.learned += len(labels) if learned else 0
-        self._all_changed += sum(changed)
-        for label in labels:
-            self.answers[label] += 1
-        self._prediction += given.chances.sum(axis=0)
-        self._changed.extend(changed)
-        self._adapted.extend(given.answers["entropy"].tolist())
-        self._zero_shot.extend(given.answers["zero_shot_entropy"].tolist())
+        answers = given.answers
+        changed = answers["label"] != answers["zero_shot_label"]
+        count = len(answers)
+        self.answered += count
+        self.learned += count if learned else 0
+        self._all_changed += int(np.count_nonzero(changed))
+        for label in answers["label"].tolist():
+            self._answers[label] += 1
+        self._prediction += given.chances[0] if count == 1 else given.chances.sum(axis=0, dtype=np.float64)
+        self._changed.extend(changed.tolist())
+        self._adapted.extend(answers["entropy"].tolist())
+        self._zero_shot.extend(answers["zero_shot_entropy"].tolist())
         self._latencies.extend(latencies)
-        second, count = int(time.monotonic()), len(labels)
+        second = int(time.monotonic())
         if self._per_second and self._per_second[-1][0] == second:
             count += self._per_second.pop()[1]
         self._per_second.append((second, count))
 
     @property
-    def size(self) -> int:
-        """About how many bytes it takes."""
-        return 16 * len(self.answers) + _BYTES_OF_AN_ANSWER * len(self._changed)
+    def answers(self) -> list[int]:
+        """How often each class was answered."""
+        return self._answers.tolist()
 
     @property
-    def counts(self) -> tuple[int, ...]:
-        """Answered and learned samples, and answers that differ from zero-shot's."""
-        return self.answered, self.learned, self._all_changed
-
-    def take_counts(self, counts: tuple[int, ...]) -> None:
-        """Go on from these."""
-        self.answered, self.learned, self._all_changed = counts
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        last = (self._changed, self._adapted, self._zero_shot, self._latencies)
+        return self._answers.nbytes + self._prediction.nbytes + sum(one.size for one in last)
 
     def summary(self) -> dict[str, Any]:
         """Rates, shares and entropies; None where there was no answer yet."""
         now = int(time.monotonic())
         recent = sum(count for second, count in self._per_second if now - _SECONDS <= second < now)
-        latencies = np.percentile(self._latencies, (50, 99)).tolist() if self._latencies else ()
+        latencies = self._latencies.percentiles((50, 99))
         spread = None
-        if self._prediction.any():
+        if self.answered:
             mean = self._prediction / self._prediction.sum()
             spread = float(-(mean * np.log(mean, out=np.zeros_like(mean), where=mean > 0)).sum())
         return {
@@ -205,17 +233,13 @@ class StreamStatistics:
             "rate": recent / _SECONDS,
             "latency_ms": dict(zip_longest(("p50", "p99"), (1000 * one for one in latencies))),
             "changed": {
-                "100": _mean(list(self._changed)[-100:]),
-                "1000": _mean(self._changed),
+                "100": self._changed.mean(100),
+                "1000": self._changed.mean(),
                 "all": self._all_changed / self.answered if self.answered else None,
             },
-            "entropy": {"adapted": _mean(self._adapted), "zero_shot": _mean(self._zero_shot)},
+            "entropy": {"adapted": self._adapted.mean(), "zero_shot": self._zero_shot.mean()},
             "mean_prediction_entropy": spread,
         }
-
-
-def _mean(values: Collection[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def brief_summary(stream: LiveStream) -> dict[str, Any]:
@@ -250,7 +274,7 @@ def full_summary(stream: LiveStream, read_only: str | None) -> dict[str, Any]:
         waiting = sum(row.argument["samples"] for row in stream.waiting)
         replayed, of = stream.replayed if stream.waiting else (0, 0)
         counts = stream.statistics.summary()
-        answers = list(stream.statistics.answers)
+        answers = stream.statistics.answers
         touches = stream.state.touches.tolist()
         adapter = stream.state.adapter
         weights, cosines = class_weights(adapter), cosines_with_text(adapter)

@@ -252,7 +252,6 @@ class Pipeline:
                 assert isinstance(change, Change)
                 with errors_told_to(change.future.set_exception):
                     change.future.set_result(change.work())
-        self._streams.make_room()
 
     def _learn_group(self, jobs: list[PendingRequest]) -> None:
         new = [job for job in jobs if self._has_stream(job) and not self._was_answered(job)]
@@ -332,7 +331,7 @@ class Pipeline:
             if "cap" in stream.reactions.values():
                 self._cap(job, before)
             count = int(np.count_nonzero(~job.held))
-            if self._quota is None or stream.within_quota(count, self._quota):
+            if self._quota is None or stream.statistics.within_quota(count, self._quota):
                 job.is_to_learn = count > 0
                 return
             refused = Refused(f"stream {stream.name} may learn {self._quota} samples per minute", 429, 60)

@@ -22,14 +22,13 @@ from pta.serve.requests import ITS_LETTERS, NAME, Refused
 from pta.serve.streams.answering import StreamState
 from pta.serve.streams.health import Health
 from pta.serve.streams.history import History
-from pta.serve.streams.live_stream import LiveStream, brief_summary, health_numbers
+from pta.serve.streams.live_stream import LiveStream, StreamStatistics, brief_summary, health_numbers
 from pta.serve.streams.past import Past
 from pta.serve.streams.served_model import ServedModel, ServiceSettings
 from pta.serve.streams.stage import one_thread
 
 _log = logging.getLogger("pta.serve")
 DEFAULT = "default"
-_FEWEST_LOADED = 4
 
 
 @dataclass
@@ -42,7 +41,7 @@ class RestingStream:
     packed: LiveStream | None = None  # if it keeps what it has learned in memory
     summary: dict[str, Any] | None = None  # as it was when it was loaded
     health: dict[str, Any] | None = None
-    counts: tuple[int, ...] = (0, 0, 0)
+    statistics: StreamStatistics | None = None
     version: int = 0
 
 
@@ -62,7 +61,7 @@ class StreamSet:
         self._resting: dict[str, RestingStream] = {}  # those that rest longest first
         self._packed = 0  # bytes
         self._lock, self._thread = RLock(), one_thread("load")
-        self._most_loaded = max(_FEWEST_LOADED, settings.stream_memory // 2 // self._size_of_one())
+        self._most_loaded = max(1, settings.stream_memory // 2 // self._size_of_one())
         if durable is not None:
             numbers = durable.streams()
             for folder in durable.path.parent.glob("streams/*"):
@@ -146,6 +145,8 @@ class StreamSet:
         """It is not used any more by one who used it."""
         with self._lock:
             stream.users -= 1
+            if not stream.users and len(self._loaded) > self._most_loaded:
+                self._thread.submit(self._make_room)
 
     def _load(self, name: str) -> LiveStream:
         if (stream := self.use_if_loaded(name)) is not None:
@@ -170,8 +171,7 @@ class StreamSet:
         if stream is None:
             assert self._durable is not None  # as without a journal streams stay in memory
             past = Past(self._served, self._durable, resting.number)
-            stream = _recovered(past, resting.name, self._health(resting.silence))
-            stream.statistics.take_counts(resting.counts)
+            stream = _recovered(past, resting.name, self._health(resting.silence), resting.statistics)
             stream.version = resting.version
         elif stream.packed is not None:
             self._packed -= stream.size
@@ -180,8 +180,8 @@ class StreamSet:
 
     # -- rest -------------------------------------------------------------------------------------------------------
 
-    def make_room(self) -> None:
-        """Let the least used streams rest if too many are loaded."""
+    def _make_room(self) -> None:
+        """Let the least used streams rest while too many are loaded."""
         while len(self._loaded) > self._most_loaded:
             with self._lock:
                 stream = next((one for one in self._loaded.values() if not one.users), None)
@@ -190,14 +190,13 @@ class StreamSet:
                 del self._loaded[stream.name]
                 resting = RestingStream(stream.name, stream.number, stream.health.silence, stream)
                 resting.summary, resting.health = brief_summary(stream), health_numbers(stream)
-                resting.counts, resting.version = stream.statistics.counts, stream.version
+                resting.statistics, resting.version = stream.statistics, stream.version
                 self._resting[stream.name] = resting
-            self._thread.submit(self._pack, resting)
+            self._pack(resting)
 
     def _pack(self, resting: RestingStream) -> None:
-        """Pack a stream, unless it is loaded again; forget those that rest longest while all take too much memory."""
-        if self._resting.get(resting.name) is not resting or resting.packed is None:
-            return
+        """Pack a stream; forget those that rest longest while all take too much memory."""
+        assert resting.packed is not None
         self._packed += resting.packed.pack(self._served.adapters)
         most = self._settings.stream_memory // 2
         for other in self.resting() if self._durable is not None and self._packed > most else ():
@@ -294,7 +293,7 @@ class StreamSet:
         return resting.summary
 
 
-def _recovered(past: Past, name: str, health: Health) -> LiveStream:
+def _recovered(past: Past, name: str, health: Health, statistics: StreamStatistics | None) -> LiveStream:
     """The newest snapshot that agrees, and the rows after it."""
     last, when = past.journal.last(past.number)
     operations = past.journal.operations(past.number)
@@ -302,7 +301,7 @@ def _recovered(past: Past, name: str, health: Health) -> LiveStream:
         if row.argument.get("erase"):  # a killed process may have left them
             past.snapshots.remove(row.argument["first"], row.sequence - 1)
     state, read = past.replayed(History.of(operations), last)
-    stream = LiveStream(name, past.number, state, health, operations, past)
+    stream = LiveStream(name, past.number, state, health, operations, past, statistics)
     stream.time = when
     if stream.waiting:
         with suppress(MachineFailure):  # then nothing more is learned, either
