@@ -98,6 +98,7 @@ def test_an_event_after_one_sample_is_small_and_all_together_are_the_summary(ser
 def test_a_stream_is_summarised_once_for_all_who_watch(service, monkeypatch):
     made = []
     summary = service.summary
+    monkeypatch.setattr(events, "_SECONDS_UNCHANGED", 1e9)  # no event but those of samples
     monkeypatch.setattr(service, "summary", lambda name: made.append(name) or summary(name))
 
     async def run():
@@ -124,7 +125,7 @@ def test_who_reads_too_slowly_gets_a_whole_summary(service, monkeypatch):
         slow, quick = (all_watching.watch("default", ended=lambda: False) for _ in range(2))
         await anext(slow)
         await anext(quick)
-        for _ in range(9):
+        for _ in range(2 * events._MOST_PATCHES):
             await asyncio.to_thread(learn, service)
             await anext(quick)
         event = await anext(slow)
