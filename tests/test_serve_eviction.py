@@ -244,12 +244,15 @@ def test_without_a_journal_no_stream_is_lost():
             service.close()
 
 
-def test_recent_answers_of_a_page_are_those_of_a_stream_that_stayed_in_memory(both):
+def test_recent_answers_are_counted_as_those_of_a_stream_that_stayed_in_memory(both):
+    """The curves of the page and its list of the last answers begin anew."""
     for turn, name in itertools.product(range(5), NAMES[:3]):
         both.ask(turn, stream=name, count=40)
     wait_for_eviction(both.evicting)
     for name in NAMES[:3]:
-        both.same(lambda service, name=name: service.summary(name), (*UNLIKE, "rate", "latency_ms"))
+        both.same(
+            lambda service, name=name: service.summary(name), (*UNLIKE, "rate", "latency_ms", "series", "last_answers")
+        )
 
 
 @pytest.mark.parametrize("reaction", ["hold", "zero-shot", "note"])

@@ -263,12 +263,12 @@ class StreamSet:
     # -- summaries --------------------------------------------------------------------------------------------------
 
     def summaries(self) -> list[dict[str, Any]]:
-        """A line about each."""
-        lines = {one.name: self._brief(one) for one in self.resting()}
-        for name in [one.name for one in self.loaded()]:
-            with suppress(Refused), self.using(name) as stream:
-                lines[name] = brief_summary(stream)
-        return sorted(lines.values(), key=lambda line: str(line["name"]))
+        """A line about each, in the order in which they were made."""
+        lines = {one.number: self._brief(one) for one in self.resting()}
+        for one in self.loaded():
+            with suppress(Refused), self.using(one.name) as stream:
+                lines[stream.number] = brief_summary(stream)
+        return [line for _, line in sorted(lines.items())]
 
     def measured(self) -> list[dict[str, Any]]:
         """What monitors say of streams; of those that rest, as it was when they were loaded."""
