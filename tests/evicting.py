@@ -5,13 +5,12 @@ import re
 import time
 
 import numpy as np
-from serving import CLASSIFIER, DIM, ask, open_service, settle
+from serving import CLASSIFIER, DIM, ask, learn_rows, open_service, settle
 
 from pta import create_adapter
 from pta.methods import from_bytes
 from pta.serve.http.monitoring import Metrics
 from pta.serve.requests import Refused, Result
-from pta.serve.streams.answering import samples_from
 from pta.serve.streams.stage import one_thread
 
 NAMES = ("default", "hall", "door", "yard", "roof")
@@ -163,7 +162,7 @@ def replayed(journal, number, method="pta"):
     adapter = create_adapter(method, CLASSIFIER)
     with one_thread("replay") as alone:
         for group in journal.groups(number):
-            alone.submit(adapter.step, samples_from(group.features)).result()
+            alone.submit(learn_rows, adapter, group.features).result()
     return adapter.position, bits(adapter.state())
 
 

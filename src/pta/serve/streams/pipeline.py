@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
+from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
@@ -72,6 +73,8 @@ class Pipeline:
         if served.encoder is not None:
             limits = settings.limits, settings.max_request_pixels
             self._pictures = PictureEncoder(served.encoder, *limits, threads=torch.get_num_threads())
+        self._lock = Lock()
+        self._for_streams: dict[str, list[PendingRequest]] = {}  # requests that wait for a stream to be loaded
         self.last_answers = LastAnswers()
         self.beside = one_thread("replay")
         self.on_commit: Callable[[float, int], object] = lambda seconds, samples: None
@@ -83,11 +86,16 @@ class Pipeline:
     def put(self, job: PendingRequest) -> None:
         """Begin with a request, by finding its stream, which may have to be loaded or made first; never blocks."""
         name = job.request.stream
-        job.stream = self._streams.use_if_loaded(name)
-        if job.stream is not None or name not in self._streams:
-            self._encode(job)
-        else:
-            self._streams.load(name, partial(self._loaded, job))
+        with self._lock:
+            if name in self._for_streams:
+                self._for_streams[name].append(job)
+                return
+            job.stream = self._streams.use_if_loaded(name)
+            if job.stream is not None or name not in self._streams:
+                self._encode(job)
+                return
+            self._for_streams[name] = [job]
+        self._streams.load(name, partial(self._loaded, name))
 
     def between(self, work: Callable[[], T]) -> T:
         """Do something between two groups, in the thread that writes and learns, and wait for it."""
@@ -150,12 +158,19 @@ class Pipeline:
 
     # -- features ---------------------------------------------------------------------------------------------------
 
-    def _loaded(self, job: PendingRequest, loading: "Future[LiveStream]") -> None:
-        if (error := loading.exception()) is None:
-            job.stream = loading.result()
-            self._encode(job)
-        else:
-            self._finish(job, error)
+    def _loaded(self, name: str, loading: "Future[LiveStream]") -> None:
+        """A stream is loaded, or cannot be; requests that have waited for it go on in their order."""
+        error = loading.exception()
+        with self._lock:
+            for job in self._for_streams.pop(name):
+                if error is None:
+                    job.stream = loading.result()
+                    self._streams.keep(job.stream)
+                    self._encode(job)
+                else:
+                    self._finish(job, error)
+        if error is None:
+            self._streams.done(loading.result())
 
     def _encode(self, job: PendingRequest) -> None:
         """Have features made of pictures, and hand the request over."""
@@ -288,7 +303,7 @@ class Pipeline:
             job.stream = self._streams.use_if_loaded(name)
             if job.stream is not None:
                 return True
-            self._streams.load(name, partial(self._loaded, job))
+            self.put(job)
         return False
 
     def _was_answered(self, job: PendingRequest) -> bool:
