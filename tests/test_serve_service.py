@@ -23,7 +23,7 @@ from serving import (
 from pta import create_adapter, list_adapters
 from pta.errors import InvalidParameter, MachineFailure
 from pta.serve.requests import Refused
-from pta.serve.streams.answering import StreamState, rounded, score
+from pta.serve.streams.answering import StreamState
 from pta.serve.streams.past import Past
 from pta.serve.streams.served_model import ServedModel
 
@@ -220,7 +220,6 @@ def test_a_stream_that_cannot_learn_does_not_keep_others_from_it(tmp_path, monke
         monkeypatch.setattr(StreamState, "learn", fail)
         for stream in ("default", "other"):
             _, job = service._pending.admit(request(1, stream=stream))
-            job.scored = score(rounded(job.request.features), CLASSIFIER, None)
             jobs.append(job)
         service._pipeline._learn_group(jobs)
         with pytest.raises(MemoryError):

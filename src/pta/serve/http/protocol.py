@@ -50,6 +50,11 @@ _SEQUENCE = ("sequence_id", "sequence_start", "sequence_end")
 Wanted = Mapping[str, bool]
 """Which outputs an answer has, and whether each is binary."""
 
+# The interpreter lock is given up for more than this, and then waited for while others hold it.
+_ADDED_AT_ONCE = 500  # numbers, by numpy
+_HASHED_AT_ONCE = 2047  # bytes, by hashlib
+_MANY_NUMBERS, _FEW_BYTES = 2**12, 2**14
+
 
 def metadata(shape: Shape) -> dict[str, Any]:
     """What the protocol tells of a model."""
@@ -209,8 +214,10 @@ def _digest(
     """What tells two bodies under one id apart."""
     sizes = features.shape if features is not None else tuple(map(len, pictures or ()))
     digest = blake2b(repr((features is None, sizes, learn, source)).encode(), digest_size=16)
-    for part in (features.data,) if features is not None else pictures or ():
-        digest.update(part)
+    for part in (memoryview(features).cast("B"),) if features is not None else pictures or ():
+        step = _HASHED_AT_ONCE if len(part) < _FEW_BYTES else max(1, len(part))
+        for start in range(0, len(part), step):
+            digest.update(part[start : start + step])
     return digest.digest()
 
 
@@ -265,11 +272,20 @@ def _features(tensor: Mapping[str, Any], raw: memoryview | None, shape: Shape) -
         if len(raw) != needed:
             raise Refused(f"features of {rows}×{shape.dim} {datatype} have {needed:,} bytes, got {len(raw):,}")
         features = np.ndarray((rows, shape.dim), stored, raw).astype(np.float32, copy=False)
-    for row, square in enumerate(np.einsum("ij,ij->i", features, features).tolist()):
+    for row, square in enumerate(_squares(features).tolist()):
         if not SMALLEST_NORM**2 <= square <= LARGEST_NORM**2:  # which is not true of NaN
             what = "has no length" if square < SMALLEST_NORM**2 else "has NaN, Inf or too large numbers"
             raise Refused(f"features[{row}] {what}")
     return features
+
+
+def _squares(features: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The squared lengths of rows; few are added up in parts."""
+    if features.size > _MANY_NUMBERS:
+        return np.einsum("ij,ij->i", features, features)
+    step = max(1, _ADDED_AT_ONCE // len(features))
+    parts = [features[:, start : start + step] for start in range(0, features.shape[1], step)]
+    return sum((np.einsum("ij,ij->i", part, part) for part in parts), np.zeros(len(features), np.float32))
 
 
 def _numbers(data: object, rows: int, dim: int) -> NDArray[np.float32]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, compress, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,21 +37,14 @@ class Scored(NamedTuple):
         """Some of the samples."""
         return Scored._make(column[rows] for column in self)
 
-    def among(self, chosen: NDArray[np.bool_]) -> "Scored":
-        """Those of the samples that are chosen."""
-        if chosen.all():
-            return self
-        columns = (column[chosen] for column in (self.features, self.unit, self.zero_shot, self.answers))
-        lists = (list(compress(one, chosen)) for one in (self.touches, self.touch_probabilities))
+    def take(self, rows: NDArray[np.int64]) -> "Scored":
+        """Those of the samples, in order; without a copy where they lie side by side."""
+        first, last = int(rows[0]), int(rows[-1])
+        if last - first + 1 == len(rows):
+            return self if len(rows) == len(self.answers) else self.of(slice(first, last + 1))
+        columns = (column[rows] for column in (self.features, self.unit, self.zero_shot, self.answers))
+        lists = ([one[row] for row in rows.tolist()] for one in (self.touches, self.touch_probabilities))
         return Scored._make([*columns, *lists])
-
-    @staticmethod
-    def joined(parts: "Sequence[Scored]") -> "Scored":
-        """Several as one."""
-        if len(parts) == 1:
-            return parts[0]
-        *columns, touches, probabilities = zip(*parts, strict=True)
-        return Scored._make([*map(np.concatenate, columns), list(chain(*touches)), list(chain(*probabilities))])
 
     def found(self) -> SampleTouches:
         """All touches."""

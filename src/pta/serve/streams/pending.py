@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import cache
+from itertools import count
 from threading import Condition
 from typing import Any
 
@@ -20,15 +22,27 @@ from pta.serve.streams.live_stream import LiveStream
 Outputs = dict[str, NDArray[Any]]
 
 
+_PROCESS, _numbers = secrets.token_hex(10), count()  # for ids that nobody else has
+_NOWHERE = np.zeros(0, np.int64)
+
+
+@cache
+def _places(count: int) -> NDArray[np.int64]:
+    places = np.arange(count)
+    places.flags.writeable = False
+    return places
+
+
 class PendingRequest:
     """A request on its way through the service."""
 
     features: NDArray[np.float32]  # B×d; of pictures, once they are encoded
-    scored: Scored  # after it was scored
+    group: Scored  # that its samples were scored with, from the row `start` on
+    start: int
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.id = secrets.token_hex(16) if request.id is None else request.id
+        self.id = f"{_PROCESS}{next(_numbers):012x}" if request.id is None else request.id
         self.id_hash = id_hash(self.id)
         self.began = time.perf_counter()
         self.future: Future[Result] = Future()
@@ -38,8 +52,10 @@ class PendingRequest:
         if request.features is not None:
             self.features = request.features
         self.held = np.zeros(len(request), dtype=bool)  # samples that are not learned, whatever happens to the others
+        self._some_held = False
         self.found: Found | None = None  # the others, if they were learned before
         self.first: int | None = None  # sequence number of its first learned sample, once it is in the journal
+        self.sequences = np.full(len(request), -1)  # of its samples; −1 where they are not learned
         self.is_to_learn = False  # as the writing thread decides
         self.reason: str | None = None  # why it is not learned, or why some samples are not
         self.parts: list[tuple[NDArray[np.int64], Outputs]] = []  # places of answered samples, and their answers
@@ -51,31 +67,39 @@ class PendingRequest:
         return self.stream
 
     @property
-    def sequences(self) -> NDArray[np.int64]:
-        """The sequence numbers of its samples, −1 where they are not learned."""
-        numbers = np.full(len(self), -1)
-        if self.first is not None:
-            numbers[~self.held] = self.first + np.arange(np.count_nonzero(~self.held))
-        return numbers
+    def scored(self) -> Scored:
+        """What the classifier alone says of its samples."""
+        return self.group.of(slice(self.start, self.start + len(self)))
 
-    def chosen(self, *, learn: bool) -> NDArray[np.bool_]:
-        """Its samples that are learned now, or those that are answered now without learning."""
-        if self.first is not None:
-            return ~self.held if learn else self.held
+    @property
+    def kept(self) -> NDArray[np.int64]:
+        """The places of its samples that are not held."""
+        return np.flatnonzero(~self.held) if self._some_held else _places(len(self))
+
+    def number_from(self, first: int) -> None:
+        """Its samples that are not held are in the journal, with sequence numbers from this one on."""
+        self.first = first
+        self.sequences = np.full(len(self), -1)
+        self.sequences[self.kept] = first + _places(len(self.kept))
+
+    def places(self, *, learn: bool) -> NDArray[np.int64]:
+        """The places of its samples that are learned now, or of those that are answered now without learning."""
         if learn:
-            return np.zeros(len(self), dtype=bool)
-        return np.ones(len(self), dtype=bool) if self.found is None else self.held
+            return _NOWHERE if self.first is None else self.kept
+        if self.first is None and self.found is None:
+            return _places(len(self))
+        return np.flatnonzero(self.held) if self._some_held else _NOWHERE
 
     def take_found(self, found: Found) -> None:
         """Some of its samples were learned before; the others are answered now."""
         self.found = found
-        self.held = ~np.isin(np.arange(len(self)), found.places)
+        self.held, self._some_held = ~np.isin(np.arange(len(self)), found.places), True
         self.reason = f"{len(self) - len(found.places)} of {len(self)} samples were not learned"
 
     def hold(self, samples: NDArray[np.bool_], why: str) -> None:
         """Do not learn some of its samples."""
-        self.held |= samples
         if samples.any():
+            self.held, self._some_held = self.held | samples, True
             said = f"{np.count_nonzero(samples)} of {len(self)} samples not learned: {why}"
             self.reason = said if self.reason is None else f"{self.reason}; {said}"
 
@@ -147,25 +171,34 @@ class Replies:
     def __init__(self, class_names: Sequence[str], reject_below: float | None = None) -> None:
         self._names, self._reject_below = np.array(class_names, dtype=object), reject_below
 
-    def add_part(
+    def add_parts(
         self,
-        job: PendingRequest,
-        places: NDArray[np.int64],
+        jobs: Sequence[PendingRequest],
+        places: Sequence[NDArray[np.int64]],
         answered: Answered,
         given: Answered,
-        rows: slice,
         is_zero_shot: bool,
     ) -> None:
-        """Some samples of a request are some rows of a batch; top classes and logits are from `given`."""
-        request, logits = job.request, given.logits[rows]
-        outputs = self._outputs(answered.answers[rows], job.sequences[places], is_zero_shot)
+        """The samples at some places of requests are a batch; top classes and logits are from `given`."""
+        sequences = np.concatenate([job.sequences[own] for job, own in zip(jobs, places, strict=True)])
+        whole = self._outputs(answered.answers, sequences, is_zero_shot)
+        start = 0
+        for job, own in zip(jobs, places, strict=True):
+            rows = slice(start, start := start + len(own))
+            outputs = {name: column[rows] for name, column in whole.items()}
+            if job.request.top or job.request.logits:
+                outputs |= self._scores(job.request, given, rows)
+            job.parts.append((own, outputs))
+
+    def _scores(self, request: Request, given: Answered, rows: slice) -> Outputs:
+        outputs, logits = Outputs(), given.logits[rows]
         if request.top:
             best = logits.topk(min(request.top, len(self._names)), dim=1).indices.numpy()
             outputs["top_label"] = self._names[best]
             outputs["top_probability"] = np.take_along_axis(given.chances[rows], best, axis=1).astype(np.float32)
         if request.logits:
             outputs["logits"] = logits.float().numpy()
-        job.parts.append((places, outputs))
+        return outputs
 
     def first(self, job: PendingRequest) -> Result:
         """The reply to a request whose samples are answered."""

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -197,8 +197,10 @@ class Pipeline:
         if jobs:
             features = np.concatenate([job.features for job in jobs])
             scored = score(rounded(features), self._classifier, self._rule)
-            for job, rows in zip(jobs, _consecutive(map(len, jobs)), strict=True):
-                job.scored = scored.of(rows)
+            start = 0
+            for job in jobs:
+                job.group, job.start = scored, start
+                start += len(job)
 
     # -- answered before --------------------------------------------------------------------------------------------
 
@@ -284,7 +286,7 @@ class Pipeline:
                 self._learn_nothing(learning, error)
             else:
                 for job, first in zip(learning, committed.firsts, strict=True):
-                    job.first = first
+                    job.number_from(first)
                 self._learn_and_answer(group, committed)
                 return
         self._answer_all([job for job in group if not job.future.done()])
@@ -345,7 +347,7 @@ class Pipeline:
                 job.hold(is_low, f"their zero-shot probability is below {least:g} (--reject-holds)")
             if "cap" in stream.reactions.values():
                 self._cap(job, before)
-            count = int(np.count_nonzero(~job.held))
+            count = len(job.kept)
             if self._quota is None or stream.statistics.within_quota(count, self._quota):
                 job.is_to_learn = count > 0
                 return
@@ -357,12 +359,12 @@ class Pipeline:
     def _cap(self, job: PendingRequest, before: Sequence[PendingRequest]) -> None:
         """Hold samples above the share of their source; those of its group before it count, and all groups before."""
         jobs = [one for one in before if one.stream is job.stream and one.is_to_learn]
-        zero_shot = np.concatenate([one.scored.zero_shot[~one.held] for one in (*jobs, job)])
-        sources = [one.request.source or "" for one in (*jobs, job) for _ in range(np.count_nonzero(~one.held))]
+        zero_shot = np.concatenate([one.scored.zero_shot[one.kept] for one in (*jobs, job)])
+        sources = [one.request.source or "" for one in (*jobs, job) for _ in one.kept]
         with job.its_stream.lock:
             is_below = job.its_stream.health.below_cap(zero_shot, sources)
         above = np.zeros(len(job), dtype=bool)
-        above[~job.held] = ~is_below[len(sources) - np.count_nonzero(~job.held) :]
+        above[job.kept] = ~is_below[len(sources) - len(job.kept) :]
         job.hold(above, "their source gives more than its share of a class (--on one-source=cap)")
 
     # -- learn and answer -------------------------------------------------------------------------------------------
@@ -371,14 +373,13 @@ class Pipeline:
         """One batch per stream; the answers are kept until the next commit."""
         stored = {}
         for stream, its_jobs in _by_stream(jobs):
-            learned = [job for job in its_jobs if job.chosen(learn=True).any()]
+            learned = [job for job in its_jobs if job.first is not None]
             # The other streams of the group still learn what is in the journal.
             with errors_told_to(partial(self._fail, learned)), stream.lock:
                 if learned:
                     stream.time = committed.time
                     answers = self._answer_batch(stream, learned, learn=True)
-                    first = learned[0].sequences
-                    stored[stream.number] = int(first[first > 0][0]), answers
+                    stored[stream.number] = learned[0].first or 0, answers
         if stored:
             self.last_answers.add(committed.group, stored)
         self._answer_all([job for job in jobs if not job.future.done()])
@@ -394,7 +395,7 @@ class Pipeline:
     def _answer_all(self, jobs: Sequence[PendingRequest]) -> None:
         """Answer what is not learned of requests, and finish them."""
         for stream, its_jobs in _by_stream(jobs):
-            rest = [job for job in its_jobs if job.chosen(learn=False).any()]
+            rest = [job for job in its_jobs if len(job.places(learn=False))]
             with errors_told_to(partial(self._fail, rest)), stream.lock:
                 if rest:
                     self._answer_batch(stream, rest, learn=False)
@@ -409,10 +410,10 @@ class Pipeline:
 
     def _answer_batch(self, stream: LiveStream, jobs: Sequence[PendingRequest], *, learn: bool) -> Answers:
         """Answer samples of one stream, learned or not; under its lock."""
-        chosen = [job.chosen(learn=learn) for job in jobs]
-        scored = Scored.joined([job.scored.among(one) for job, one in zip(jobs, chosen, strict=True)])
+        places = [job.places(learn=learn) for job in jobs]
+        scored = jobs[0].group.take(np.concatenate([job.start + own for job, own in zip(jobs, places, strict=True)]))
         if learn:
-            answered = self._learn_batch(stream, scored, int(jobs[-1].sequences.max()))
+            answered = self._learn_batch(stream, scored, int(jobs[-1].sequences[places[-1][-1]]))
         else:
             answered = answer(stream.state.adapter, scored, learn=False)
         shadowing = stream.history.answers == "zero-shot"
@@ -422,9 +423,7 @@ class Pipeline:
         now = time.perf_counter()
         stream.statistics.add(answered, learn, [now - job.began for job in jobs])
         stream.version += 1
-        places = [np.flatnonzero(one) for one in chosen]
-        for job, own, rows in zip(jobs, places, _consecutive(map(len, places)), strict=True):
-            self._replies.add_part(job, own, answered, given, rows, shadowing)
+        self._replies.add_parts(jobs, places, answered, given, shadowing)
         sources = [job.request.source or "" for job, own in zip(jobs, places, strict=True) for _ in own]
         self._raise(stream, stream.health.add(scored, answered, learn, sources, stream.state.adapter))
         return answered.answers
@@ -448,18 +447,11 @@ def _by_stream(jobs: Iterable[PendingRequest]) -> Iterable[tuple[LiveStream, lis
     return streams.items()
 
 
-def _consecutive(lengths: Iterable[int]) -> Iterator[slice]:
-    start = 0
-    for length in lengths:
-        yield slice(start, start + length)
-        start += length
-
-
 def _row_of(job: PendingRequest) -> NewRequest:
     """What is written of a request: the samples that are not held."""
-    asked, learned = job.request, ~job.held
-    scored = job.scored.among(learned)
-    marks = None if learned.all() else learned
+    asked, kept = job.request, job.kept
+    scored = job.group.take(job.start + kept)
+    marks = None if len(kept) == len(job) else ~job.held
     return NewRequest(
         job.its_stream.number, job.id_hash, asked.digest, asked.source, scored.features, scored.touches, marks
     )
