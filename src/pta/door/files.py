@@ -36,10 +36,10 @@ _NPY_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header
 _LONGEST_NPY_HEADER = 2**14  # numpy itself refuses more than 10,000 letters
 
 
-def write_atomically(path: str | Path, content: bytes | Iterable[bytes]) -> None:
+def write_atomically(path: str | Path, content: bytes | Iterable[bytes], *, sync: bool = True) -> None:
     """Write a file so that readers see the old or the new content, never a part, even if the process is killed.
 
-    File and folder are synced: it survives a power failure as far as the disk keeps what it says it has written.
+    With `sync` it survives a power failure as far as the disk keeps what it says it has written.
     """
     target = as_path(path)
     temporary, file = _beside(target)
@@ -47,10 +47,12 @@ def write_atomically(path: str | Path, content: bytes | Iterable[bytes]) -> None
         try:
             with file:
                 file.writelines([content] if isinstance(content, bytes) else content)
-                file.flush()
-                os.fsync(file.fileno())
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
             temporary.replace(target)
-            sync_folder(target.parent)
+            if sync:
+                sync_folder(target.parent)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise

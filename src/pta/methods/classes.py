@@ -49,9 +49,11 @@ def cosines_with_text(adapter: Adapter) -> list[float | None]:
     """The cosine of each class's prototype with its text anchor."""
     if not adapter.prototypes_in:
         return [None] * adapter.classifier.classes
-    rows = normalize(adapter.state()[adapter.prototypes_in].double(), dim=1)
-    found = zip((rows * adapter.classifier.anchors).sum(dim=1).tolist(), rows.any(dim=1).tolist(), strict=True)
-    return [cosine if exists else None for cosine, exists in found]
+    rows, anchors = adapter.state()[adapter.prototypes_in], adapter.classifier.anchors
+    lengths = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    products = (rows * anchors).sum(dim=1, dtype=torch.float64)
+    found = zip((products / lengths).tolist(), lengths.tolist(), strict=True)
+    return [cosine if length else None for cosine, length in found]
 
 
 def class_prototypes(adapter: Adapter) -> Tensor:

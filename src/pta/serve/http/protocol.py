@@ -214,7 +214,7 @@ def _digest(
     """What tells two bodies under one id apart."""
     sizes = features.shape if features is not None else tuple(map(len, pictures or ()))
     digest = blake2b(repr((features is None, sizes, learn, source)).encode(), digest_size=16)
-    for part in (memoryview(features).cast("B"),) if features is not None else pictures or ():
+    for part in (features.data.cast("B"),) if features is not None else pictures or ():
         step = _HASHED_AT_ONCE if len(part) < _FEW_BYTES else max(1, len(part))
         for start in range(0, len(part), step):
             digest.update(part[start : start + step])

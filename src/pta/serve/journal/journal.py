@@ -53,6 +53,7 @@ class Journal:
         self.path = path
         self._database = JournalDatabase(path)
         self._known = Registry(self._database, counts)
+        self.erased: list[tuple[int, OperationRow]] = []  # at the start, by stream
 
     @classmethod
     def open(cls, folder: Path, identity: Mapping[str, Any], *, repair: bool = False) -> Self:
@@ -350,12 +351,13 @@ class Journal:
         return erased
 
     def _finish_erasing(self) -> None:
-        """Do what a process that has ended did not: erase everything that it was told to."""
+        """Do what a process that has ended did not: erase everything that it was told to, which is `erased`."""
         if value(self._database.writer, "SELECT is_erasing FROM about"):
             for stream in self.streams().values():
                 for operation in self.operations(stream):
                     if operation.argument.get("erase"):
                         self._erase(stream, operation.argument["source"], operation.sequence - 1)
+                        self.erased.append((stream, operation))
             self._database.scrub()
 
     def delete(self, stream: int) -> None:

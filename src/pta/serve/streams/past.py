@@ -368,17 +368,23 @@ class Past:
 
     def keep_monitor(self, monitored: Monitored) -> None:
         """Store what the monitor of the stream keeps, in the place of what is there."""
-        self._write(self._monitor, pack_monitor(monitored))
+        self._write(self._monitor, pack_monitor(monitored), sync=False)  # without it a monitor begins anew
+
+    def erase(self, row: OperationRow) -> None:
+        """Remove the files that may hold what an un-learning has erased."""
+        self.snapshots.remove(row.argument["first"], row.sequence - 1)
+        self._monitor.unlink(missing_ok=True)
 
     @property
     def monitored_in(self) -> Path | None:
         """The file with what was stored of the monitor; earlier versions kept it in snapshots."""
         return self._monitor if self._monitor.exists() else None
 
-    def _write(self, path: Path, content: bytes) -> None:
-        for folder in (self.folder.parent, self.folder, path.parent):
-            make_private_folder(folder)
-        write_atomically(path, content)
+    def _write(self, path: Path, content: bytes, *, sync: bool = True) -> None:
+        if not path.parent.exists():
+            for folder in (self.folder.parent, self.folder, path.parent):
+                make_private_folder(folder)
+        write_atomically(path, content, sync=sync)
         keep_private(path)
 
     def _learn(self, state: StreamState, history: History, group: GroupRows) -> None:

@@ -104,12 +104,12 @@ class Saving:
         self.thread.submit(lambda: None).result()
 
     def close(self, until: float) -> None:
-        """Save what was measured of the streams that are loaded, up to a time of the monotonic clock, and end."""
-        for stream in reversed(self._streams.loaded()):
-            if time.monotonic() < until:
-                self.save_measured(stream)
-                self.thread.submit(lambda: None).result()
+        """Save what was measured of the streams in memory, up to a time of the monotonic clock, and end."""
         self.thread.shutdown()
+        packed = [resting.packed for resting in self._streams.resting() if resting.packed is not None]
+        for stream in [*packed, *self._streams.loaded()][::-1]:  # the last used first
+            if time.monotonic() < until:
+                stream.keep_measured()
 
     def _make_room(self) -> None:
         """Drop whole snapshot intervals of the journal, oldest first, while it is too large."""

@@ -198,9 +198,9 @@ class Service:
         if self._saving is not None:
             self._saving.stop_dropping()
         self._pipeline.close()
+        self._streams.close()
         if self._saving is not None:
             self._saving.close(self._end)
-        self._streams.close()
         self._journal.close()
 
     def __enter__(self) -> Self:

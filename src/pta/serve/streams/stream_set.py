@@ -67,6 +67,8 @@ class StreamSet:
             for folder in durable.path.parent.glob("streams/*"):
                 if folder.name.isdecimal() and int(folder.name) not in {*numbers.values()}:
                     shutil.rmtree(folder, ignore_errors=True)  # deleted, and then the process was killed
+            for number, row in durable.erased:  # which a killed process did not come to
+                Past(served, durable, number).erase(row)
             self._resting = {name: RestingStream(name, number, self._silence()) for name, number in numbers.items()}
         if DEFAULT not in self:
             self.create(DEFAULT)
@@ -297,9 +299,6 @@ def _recovered(past: Past, name: str, health: Health, statistics: StreamStatisti
     """The newest snapshot that agrees, and the rows after it."""
     last, when = past.journal.last(past.number)
     operations = past.journal.operations(past.number)
-    for row in operations:
-        if row.argument.get("erase"):  # a killed process may have left them
-            past.snapshots.remove(row.argument["first"], row.sequence - 1)
     state, read = past.replayed(History.of(operations), last)
     stream = LiveStream(name, past.number, state, health, operations, past, statistics)
     stream.time = when
