@@ -420,7 +420,7 @@ def test_metrics_count_commits_and_tell_the_age_of_the_newest_snapshot(pets, mon
     with serving(pets, None) as server:
         assert "pta_snapshot_age_seconds" not in server.ask("GET", "/metrics").body.decode()
         monkeypatch.setattr(Service, "snapshot_age", 12.5)
-        server.service.on_commit(0.002, 3)
+        server.service._pipeline.on_commit(0.002, 3)
         text = server.ask("GET", "/metrics").body.decode()
     for line in (
         *("pta_snapshot_age_seconds 12.5", 'pta_group_samples_bucket{le="2.0"} 0.0'),

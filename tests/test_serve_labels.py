@@ -311,7 +311,7 @@ def test_a_journal_from_before_labels_is_read_and_is_then_for_newer_versions_alo
         label(service, {2: 1})
         settled(service)
     with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (4,)
 
 
 def test_labels_and_rows_that_are_dropped_for_room(tmp_path):
