@@ -12,6 +12,7 @@ is computed by single operations on its own numbers, so that it has the same bit
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -31,8 +32,9 @@ class TextPrototypes:
     part: Tensor  # what the text of each class counts, C×d
 
     @classmethod
+    @lru_cache(maxsize=8)
     def of(cls, classifier: ZeroShotClassifier, weight: float, dtype: torch.dtype) -> "TextPrototypes":
-        """Those of texts that count as so many samples, for products in a precision."""
+        """Those of texts that count as so many samples, for products in a precision; adapters share them."""
         anchors = classifier.anchors.double()
         mean = anchors.mean(dim=0)
         return cls(classifier, mean, (weight * (anchors - mean)).to(dtype))

@@ -16,7 +16,6 @@ from pta.methods.state import Snapshot
 
 _ROWS = ".rows"  # how the name of a tensor ends in a file that has the numbers of a piece's rows
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_MOST_FREE = 8
 
 
 class Learned(NamedTuple):
@@ -42,7 +41,9 @@ class Learned(NamedTuple):
 
 
 class Adapters:
-    """Adapters of one method and classifier. Some that are given back are kept, because making one takes longer.
+    """Adapters of one method and classifier. Those that are given back are used again.
+
+    To free their memory and to take as much anew would leave gaps in it that nothing fits into.
 
     Args:
         new: an adapter with nothing learned.
@@ -85,11 +86,10 @@ class Adapters:
 
     def give_back(self, adapter: Adapter, learned: Learned) -> None:
         """One that has learned this is not used any more."""
-        if len(self._free) < _MOST_FREE:
-            rows = learned.rows
-            first = {name: start[rows[name]] if name in rows else start for name, start in self._start.items()}
-            adapter.put_rows({name: first[name] for name in learned.values}, rows)
-            self._free.append(adapter)
+        rows = learned.rows
+        first = {name: start[rows[name]] if name in rows else start for name, start in self._start.items()}
+        adapter.put_rows({name: first[name] for name in learned.values}, rows)
+        self._free.append(adapter)
 
     def checked(self, learned: Learned, source: object) -> Adapter:
         """One that has learned what a file says, if samples could teach it."""

@@ -78,10 +78,8 @@ class Pipeline:
         self.last_answers = LastAnswers()
         self.beside = one_thread("replay")
         self.on_commit: Callable[[float, int], object] = lambda seconds, samples: None
-        self._learning, self._answering = (
-            Stage("learn", self._learn, self._fail),
-            Stage("answer", self._answer, self._fail),
-        )
+        self._learning = Stage("learn", self._learn, self._fail)
+        self._answering = Stage("answer", self._answer, self._fail)
 
     def put(self, job: PendingRequest) -> None:
         """Begin with a request, by finding its stream, which may have to be loaded or made first; never blocks."""
@@ -130,6 +128,7 @@ class Pipeline:
 
     def close(self) -> None:
         """Answer what is queued, write the answers, and end."""
+        self._streams.finish_loading()
         if self._pictures is not None:
             self._pictures.close()
         self._answering.close()

@@ -4,6 +4,7 @@ A stream that rests is packed: it keeps what it has learned and measured. If pac
 least used keep nothing, because their state is the replay of the journal, and what was measured of them is on the disk.
 """
 
+import ctypes
 import logging
 import re
 import shutil
@@ -29,6 +30,8 @@ from pta.serve.streams.stage import one_thread
 
 _log = logging.getLogger("pta.serve")
 DEFAULT = "default"
+_PACKS_BETWEEN_TRIMS = 64
+_MOST_WAITING = 8  # streams that are to be packed, when one is made
 
 
 @dataclass
@@ -59,7 +62,7 @@ class StreamSet:
         self.on_load: Callable[[LiveStream], object] = lambda stream: None
         self._loaded: dict[str, LiveStream] = {}  # the least used first
         self._resting: dict[str, RestingStream] = {}  # those that rest longest first
-        self._packed = 0  # bytes
+        self._packed, self._packs = 0, 0  # bytes of those that are packed, and how often one was
         self._lock, self._thread = RLock(), one_thread("load")
         self._most_loaded = max(1, settings.stream_memory // 2 // self._size_of_one())
         if durable is not None:
@@ -156,6 +159,7 @@ class StreamSet:
         resting = self._resting.get(name)
         if resting is None:
             raise _no_stream(name)
+        self._make_room(for_one=True)
         try:
             stream = self._unpacked(resting)
         except PtaError as error:
@@ -182,9 +186,9 @@ class StreamSet:
 
     # -- rest -------------------------------------------------------------------------------------------------------
 
-    def _make_room(self) -> None:
-        """Let the least used streams rest while too many are loaded."""
-        while len(self._loaded) > self._most_loaded:
+    def _make_room(self, *, for_one: bool = False) -> None:
+        """Let the least used streams rest while too many are loaded, or would be with one more."""
+        while len(self._loaded) + for_one > self._most_loaded:
             with self._lock:
                 stream = next((one for one in self._loaded.values() if not one.users), None)
                 if stream is None:
@@ -200,6 +204,9 @@ class StreamSet:
         """Pack a stream; forget those that rest longest while all take too much memory."""
         assert resting.packed is not None
         self._packed += resting.packed.pack(self._served.adapters)
+        self._packs += 1
+        if self._packs % _PACKS_BETWEEN_TRIMS == 0:
+            _trim_memory()
         most = self._settings.stream_memory // 2
         for other in self.resting() if self._durable is not None and self._packed > most else ():
             if (stream := other.packed) is not None and stream.packed is not None:
@@ -208,6 +215,10 @@ class StreamSet:
                 self._packed -= stream.size
                 if self._packed <= most:
                     break
+
+    def finish_loading(self) -> None:
+        """Wait until the streams are loaded that were asked for."""
+        self._thread.submit(lambda: None).result()
 
     def close(self) -> None:
         """Load and pack no more."""
@@ -220,6 +231,8 @@ class StreamSet:
         require_name(name)
         if name in self:
             return
+        if len(self._loaded) > self._most_loaded + _MOST_WAITING:
+            self._thread.submit(self._make_room).result()
         try:
             number = self._journal.create(name)
         except (UnreadableFile, MachineFailure) as error:
@@ -307,6 +320,12 @@ def _recovered(past: Past, name: str, health: Health, statistics: StreamStatisti
             stream.add_operation(past.journal.operate(past.number, "corrected", {"until": last, "samples": read}))
             state.sequence += 1
     return stream
+
+
+def _trim_memory() -> None:
+    """Give memory back to the system that malloc keeps, in gaps between what packed streams keep."""
+    with suppress(OSError, AttributeError):  # another C library than glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _no_stream(name: str) -> Refused:
