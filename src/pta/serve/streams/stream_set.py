@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from threading import RLock
+from threading import RLock, Thread
 from typing import Any
 
 from pta.errors import MachineFailure, PtaError, UnreadableFile
@@ -206,7 +206,7 @@ class StreamSet:
         self._packed += resting.packed.pack(self._served.adapters)
         self._packs += 1
         if self._packs % _PACKS_BETWEEN_TRIMS == 0:
-            _trim_memory()
+            Thread(target=_trim_memory, name="trim", daemon=True).start()  # which takes long if there is much
         most = self._settings.stream_memory // 2
         for other in self.resting() if self._durable is not None and self._packed > most else ():
             if (stream := other.packed) is not None and stream.packed is not None:
