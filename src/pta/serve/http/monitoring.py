@@ -149,11 +149,10 @@ class Metrics(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """What the service has now."""
         service = self._service
-        streams = service.streams()
         yield GaugeMetricFamily("pta_ready", "1 if requests are taken.", value=service.ready)
         yield GaugeMetricFamily("pta_learning", "1 unless the service is read-only.", value=service.reason is None)
         yield GaugeMetricFamily("pta_queued_samples", "Samples that wait or are being answered.", value=service.queued)
-        yield GaugeMetricFamily("pta_streams", "Streams.", value=len(streams))
+        yield GaugeMetricFamily("pta_streams", "Streams.", value=service.streams_known)
         yield GaugeMetricFamily("pta_streams_loaded", "Streams in memory.", value=service.streams_loaded)
         yield GaugeMetricFamily("pta_journal_bytes", "Size of the journal.", value=service.journal_bytes)
         if (age := service.snapshot_age) is not None:

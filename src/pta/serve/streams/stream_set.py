@@ -298,12 +298,15 @@ class StreamSet:
         """As it was when it was loaded, or what its rows say."""
         if resting.summary is None:
             assert self._durable is not None  # as without a journal all were loaded
-            past = Past(self._served, self._durable, resting.number)
-            history = History.of(self._durable.operations(resting.number))
-            sequence, time = self._durable.last(resting.number)
+            journal, number = self._durable, resting.number
+            operations, (sequence, time) = journal.operations(number), journal.last(number)
+            history = History.of(operations)
             line = {"name": resting.name, "sequence": sequence, "time": time, "position": None, "answered": 0}
-            with suppress(PtaError, KeyError, ValueError):  # of a damaged file, which is told when it is loaded
-                line["position"] = past.count_in_force(history)
+            if not operations and not journal.oldest(number)[0]:
+                line["position"] = journal.samples(number)
+            else:
+                with suppress(PtaError, KeyError, ValueError):  # of a damaged file, which is told when it is loaded
+                    line["position"] = Past(self._served, journal, number).count_in_force(history)
             resting.summary = line | {"frozen": history.frozen, "answers": history.answers}
         return resting.summary
 
