@@ -6,10 +6,10 @@ from threading import Event, Thread
 
 from pta.errors import MachineFailure
 from pta.serve.journal.rows import JournalLike, OperationRow
-from pta.serve.requests import Refused
 from pta.serve.streams.health import AlarmRow
 from pta.serve.streams.live_stream import LiveStream
-from pta.serve.streams.stream_set import StreamSet
+from pta.serve.streams.stage import errors_told_to
+from pta.serve.streams.stream_set import RestingStream, StreamSet
 
 
 def write_alarms(journal: JournalLike, stream: LiveStream, rows: Iterable[AlarmRow]) -> list[OperationRow]:
@@ -52,9 +52,19 @@ class Clock:
     def _run(self, seconds: float, streams: StreamSet, look: Callable[[LiveStream], object]) -> None:
         while not self._ended.wait(min(1.0, seconds / 4)):
             for stream in streams.loaded():
-                with suppress(Refused), streams.using(stream.name) as used:  # it may rest or be deleted meanwhile
+                if (used := streams.use_if_loaded(stream.name)) is not None:
                     look(used)
+                    streams.done(used)
             for resting in streams.resting():
                 if resting.silence.is_due and not self._ended.is_set():
-                    with suppress(Refused), streams.using(resting.name):
-                        pass  # which looks at it
+                    _load(streams, resting)
+
+
+def _load(streams: StreamSet, resting: RestingStream) -> None:
+    """Load a stream, which is looked at then; one that cannot be loaded is tried again after as long."""
+
+    def wait(_: Exception) -> None:
+        resting.silence.begin()
+
+    with errors_told_to(wait), streams.using(resting.name):
+        pass

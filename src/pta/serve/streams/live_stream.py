@@ -85,6 +85,7 @@ class LiveStream:
         self.take_operations([*self.operations, row])
         if row.kind == "corrected" or row.kind not in STATELESS:
             self.health.forget_prototypes()
+            self._measured = -1
         self.time = row.time
         self.version += 1
 
@@ -98,12 +99,13 @@ class LiveStream:
 
     def pack(self, adapters: Adapters) -> int:
         """Keep only what was learned and measured; says about how many bytes that takes."""
-        rest = dict(vars(self.state))
-        adapter, touches = rest.pop("adapter"), rest.pop("touches")
-        learned, classes = adapters.learned(adapter), np.flatnonzero(touches)
-        self.packed = PackedStream(learned, (classes, touches[classes]), rest, self.health.rest())
+        with self.lock:
+            rest = dict(vars(self.state))
+            adapter, touches = rest.pop("adapter"), rest.pop("touches")
+            learned, classes = adapters.learned(adapter), np.flatnonzero(touches)
+            self.packed = PackedStream(learned, (classes, touches[classes]), rest, self.health.rest())
+            del self.state
         adapters.give_back(adapter, learned)
-        del self.state
         return self.size
 
     @property
@@ -123,18 +125,28 @@ class LiveStream:
         self.health.wake(monitored)
         self.packed = None
 
-    def keep_measured(self) -> None:
-        """Write what was measured of it to the disk, unless it is there."""
-        position = self.health.position
-        if self.past is None or self.gone or position == self._measured:
-            return
+    def erase_files(self, first: int, last: int) -> None:
+        """Remove files that may hold what samples between two rows have taught, and write what was measured anew."""
+        assert self.past is not None  # as there are rows
+        self.past.erase(first, last)
+        self._measured = -1
+        self.keep_measured()
+
+    def keep_measured(self) -> bool:
+        """Write what was measured of it to the disk, unless it is there; whether it is there now."""
         with self.lock:
+            position = self.health.position
+            if self.past is None or self.gone or position == self._measured:
+                return True
             monitored = self.health.pack() if self.packed is None else self.packed.monitored
+            self._measured = position
         try:
             self.past.keep_monitor(monitored)
-            self._measured = position
         except (PtaError, OSError) as error:
+            self._measured = -1
             _log.warning("what was measured of stream %s is not saved: %s", self.name, error)
+            return False
+        return True
 
 
 class LastNumbers:

@@ -5,6 +5,7 @@ There is one method for each operation of `pta.serve.operations`.
 
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -123,8 +124,8 @@ class Operating:
             assert self._saving is not None  # as there is a journal
             with stream.lock:
                 stream.health.forget_pending()
-            self._saving.save(stream).result()  # snapshots that learned from the rows go before the rows
-            self._saving.thread.submit(past.snapshots.remove, first, done["sequence"] - 1).result()
+            self._saving.save(stream).result()  # files that may hold what the rows have go before the rows
+            self._saving.thread.submit(stream.erase_files, first, done["sequence"] - 1).result()
             self._pipeline.between(lambda: self._erase(past, source, done["sequence"]))
         return done
 
@@ -162,7 +163,11 @@ class Operating:
         done = self._done(stream.state.adapter.position)
         if not self._dry_run:
             require_free_files()
-            self._pipeline.between(lambda: self._streams.delete(stream))
+            delete = partial(self._pipeline.between, partial(self._streams.delete, stream))
+            if self._saving is None:
+                delete()
+            else:
+                self._saving.thread.submit(delete).result()  # while no snapshot is written
             self._pipeline.last_answers.forget(stream.number)
         return done
 
@@ -243,4 +248,4 @@ class Operating:
             past.advance(state, stream.history, row.sequence)
             stream.state = state
 
-        return self._write(argument, swap)
+        return self._write(argument, swap, require=lambda: past.replay_start(after))  # rows may be dropped until then

@@ -93,12 +93,15 @@ class Snapshots:
 
     def __init__(self, folder: Path, served: ServedModel) -> None:
         self._folder, self._served = folder, served
-        if folder.exists():
-            remove_temporary_files(folder)
-            for part in folder.glob(_UNFINISHED.format("[0-9]*")):  # of a killed process
-                part.unlink(missing_ok=True)
         found = (_described(path) for path in folder.glob("[0-9]*.safetensors"))
         self.saved = sorted((one for one in found if one is not None), key=lambda one: one.sequence)
+
+    def remove_unfinished(self) -> None:
+        """Remove what a killed process left, while nobody writes a snapshot."""
+        if self._folder.exists():
+            remove_temporary_files(self._folder)
+            for part in self._folder.glob(_UNFINISHED.format("[0-9]*")):
+                part.unlink(missing_ok=True)
 
     def save(self, new: NewSnapshot, interval: int) -> None:
         """Write a snapshot, and remove those that lie closer together than an interval of samples."""
@@ -133,8 +136,8 @@ class Snapshots:
         for one in self.usable(history, dropped, until):
             try:
                 return self._read(one.path)
-            except PtaError as error:
-                _log.warning("%s; an older snapshot is taken", error)
+            except (PtaError, LookupError, TypeError, ValueError, AttributeError) as error:
+                _log.warning("%s cannot be used: %s; an older snapshot is taken", one.path, error)
         return None
 
     def usable(self, history: History, dropped: int, until: int) -> Iterator[SavedState]:
@@ -164,6 +167,8 @@ class Snapshots:
             served = with_classes(self._served, len(about.get("class_names") or ()), path)
             adapter = load_adapter(path, served.classifier, model=served.encoder)
         stream = about["stream"]
+        if stream["sequence"] != int(path.stem.partition("-")[0]):
+            raise StateMismatch(f"{path} is named after another row than its last")
         if stream["made_by"] != made_by():
             before, now = (", ".join(one.values()) for one in (stream["made_by"], made_by()))
             _log.warning("%s was learned with %s; here, with %s, answers agree up to rounding", path, before, now)
@@ -370,9 +375,9 @@ class Past:
         """Store what the monitor of the stream keeps, in the place of what is there."""
         self._write(self._monitor, pack_monitor(monitored), sync=False)  # without it a monitor begins anew
 
-    def erase(self, row: OperationRow) -> None:
-        """Remove the files that may hold what an un-learning has erased."""
-        self.snapshots.remove(row.argument["first"], row.sequence - 1)
+    def erase(self, first: int, last: int) -> None:
+        """Remove the files that may hold what samples between two rows, both included, have taught."""
+        self.snapshots.remove(first, last)
         self._monitor.unlink(missing_ok=True)
 
     @property

@@ -381,10 +381,17 @@ class Pipeline:
                     stored[stream.number] = learned[0].first or 0, answers
         if stored:
             self.last_answers.add(committed.group, stored)
-        self._answer_all([job for job in jobs if not job.future.done()])
-        if (saving := self._saving()) is not None:
-            for stream in {job.its_stream for job in jobs}:
-                saving.save_if_due(stream)
+        streams = {job.its_stream for job in jobs}
+        for stream in streams:
+            self._streams.keep(stream)  # also after the last reply
+        try:
+            self._answer_all([job for job in jobs if not job.future.done()])
+            if (saving := self._saving()) is not None:
+                for stream in streams:
+                    saving.save_if_due(stream)
+        finally:
+            for stream in streams:
+                self._streams.done(stream)
 
     def _answer(self, jobs: Sequence[PendingRequest]) -> None:
         """Answer requests that do not learn."""

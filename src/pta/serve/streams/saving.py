@@ -48,7 +48,7 @@ class Saving:
         """Begin a snapshot if replaying what was learned since the last one takes long."""
         state, after = stream.state, self._settings.snapshot_samples
         due = state.unsaved_seconds >= _LONGEST_REPLAY if after is None else state.unsaved >= after
-        if due and stream not in self._under_way and not stream.gone:
+        if due and stream not in self._under_way and not stream.gone and self._journal.read_only is None:
             self.save(stream)
         self._groups += 1
         if self._settings.journal_max is not None and (due or self._groups % _GROUPS_BETWEEN_LOOKS == 0):
@@ -56,9 +56,9 @@ class Saving:
 
     def save(self, stream: LiveStream) -> "Future[None]":
         """Begin a snapshot of a stream that is in use."""
+        new = self._copy(stream)
         self._streams.keep(stream)
         self._under_way.add(stream)
-        new = self._copy(stream)
 
         def write() -> None:
             try:

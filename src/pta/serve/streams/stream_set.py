@@ -63,7 +63,7 @@ class StreamSet:
         self._loaded: dict[str, LiveStream] = {}  # the least used first
         self._resting: dict[str, RestingStream] = {}  # those that rest longest first
         self._packed, self._packs = 0, 0  # bytes of those that are packed, and how often one was
-        self._lock, self._thread = RLock(), one_thread("load")
+        self._lock, self._thread, self._is_closed = RLock(), one_thread("load"), False
         self._most_loaded = max(1, settings.stream_memory // 2 // self._size_of_one())
         if durable is not None:
             numbers = durable.streams()
@@ -71,16 +71,21 @@ class StreamSet:
                 if folder.name.isdecimal() and int(folder.name) not in {*numbers.values()}:
                     shutil.rmtree(folder, ignore_errors=True)  # deleted, and then the process was killed
             for number, row in durable.erased:  # which a killed process did not come to
-                Past(served, durable, number).erase(row)
+                Past(served, durable, number).erase(row.argument["first"], row.sequence - 1)
             self._resting = {name: RestingStream(name, number, self._silence()) for name, number in numbers.items()}
         if DEFAULT not in self:
             self.create(DEFAULT)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._loaded or name in self._resting
+        return self._find(name) is not None
 
     def __len__(self) -> int:
-        return len(self._loaded) + len(self._resting)
+        with self._lock:
+            return len(self._loaded) + len(self._resting)
+
+    def _find(self, name: str) -> "LiveStream | RestingStream | None":
+        with self._lock:
+            return self._loaded.get(name) or self._resting.get(name)
 
     @property
     def in_memory(self) -> int:
@@ -100,12 +105,12 @@ class StreamSet:
 
     def number(self, name: str) -> int | None:
         """The number of a stream in the journal, if there is one of this name."""
-        found = self._loaded.get(name) or self._resting.get(name)
+        found = self._find(name)
         return None if found is None else found.number
 
     def version(self, name: str) -> int:
         """A number that changes with every group and operation of a stream."""
-        found = self._loaded.get(name) or self._resting.get(name)
+        found = self._find(name)
         if found is None:
             raise _no_stream(name)
         return found.version
@@ -150,7 +155,7 @@ class StreamSet:
         """It is not used any more by one who used it."""
         with self._lock:
             stream.users -= 1
-            if not stream.users and len(self._loaded) > self._most_loaded:
+            if not stream.users and len(self._loaded) > self._most_loaded and not self._is_closed:
                 self._thread.submit(self._make_room)
 
     def _load(self, name: str) -> LiveStream:
@@ -169,7 +174,11 @@ class StreamSet:
             del self._resting[name]
             self._loaded[name] = stream
             stream.users = 1
-        self.on_load(stream)
+        try:
+            self.on_load(stream)
+        except BaseException:
+            self.done(stream)
+            raise
         return stream
 
     def _unpacked(self, resting: RestingStream) -> LiveStream:
@@ -177,6 +186,7 @@ class StreamSet:
         if stream is None:
             assert self._durable is not None  # as without a journal streams stay in memory
             past = Past(self._served, self._durable, resting.number)
+            past.snapshots.remove_unfinished()
             stream = _recovered(past, resting.name, self._health(resting.silence), resting.statistics)
             stream.version = resting.version
         elif stream.packed is not None:
@@ -193,10 +203,10 @@ class StreamSet:
                 stream = next((one for one in self._loaded.values() if not one.users), None)
                 if stream is None:
                     return
-                del self._loaded[stream.name]
                 resting = RestingStream(stream.name, stream.number, stream.health.silence, stream)
                 resting.summary, resting.health = brief_summary(stream), health_numbers(stream)
                 resting.statistics, resting.version = stream.statistics, stream.version
+                del self._loaded[stream.name]
                 self._resting[stream.name] = resting
             self._pack(resting)
 
@@ -209,8 +219,8 @@ class StreamSet:
             Thread(target=_trim_memory, name="trim", daemon=True).start()  # which takes long if there is much
         most = self._settings.stream_memory // 2
         for other in self.resting() if self._durable is not None and self._packed > most else ():
-            if (stream := other.packed) is not None and stream.packed is not None:
-                stream.keep_measured()
+            stream = other.packed
+            if stream is not None and stream.packed is not None and stream.keep_measured():
                 other.packed = None
                 self._packed -= stream.size
                 if self._packed <= most:
@@ -222,6 +232,7 @@ class StreamSet:
 
     def close(self) -> None:
         """Load and pack no more."""
+        self._is_closed = True
         self._thread.shutdown()
 
     # -- made and deleted -------------------------------------------------------------------------------------------
@@ -279,20 +290,40 @@ class StreamSet:
 
     def summaries(self) -> list[dict[str, Any]]:
         """A line about each, in the order in which they were made."""
-        lines = {one.number: self._brief(one) for one in self.resting()}
-        for one in self.loaded():
-            with suppress(Refused), self.using(one.name) as stream:
-                lines[stream.number] = brief_summary(stream)
+        with self._lock:
+            loaded, resting = self.loaded(), self.resting()
+        lines = {one.number: self._brief(one) for one in resting}
+        lines |= {one.number: line for one in loaded if (line := self._look_at(one, brief_summary, self._brief))}
         return [line for _, line in sorted(lines.items())]
+
+    def _look_at(
+        self,
+        loaded: LiveStream,
+        look: Callable[[LiveStream], dict[str, Any]],
+        otherwise: Callable[[RestingStream], dict[str, Any]],
+    ) -> dict[str, Any] | None:
+        """What a stream shows that was loaded a moment ago, or that rests since then."""
+        if (stream := self.use_if_loaded(loaded.name)) is None:
+            resting = self._resting.get(loaded.name)
+            return None if resting is None else otherwise(resting)
+        try:
+            return look(stream)
+        finally:
+            self.done(stream)
 
     def measured(self) -> list[dict[str, Any]]:
         """What monitors say of streams; of those that rest, as it was when they were loaded."""
-        resting = [one.summary | one.health for one in self.resting() if one.summary and one.health]
-        loaded = []
-        for one in self.loaded():
-            with suppress(Refused), self.using(one.name) as stream:
-                loaded.append(brief_summary(stream) | health_numbers(stream))
-        return loaded + resting
+        with self._lock:
+            loaded, resting = self.loaded(), self.resting()
+
+        def both(stream: LiveStream) -> dict[str, Any]:
+            return brief_summary(stream) | health_numbers(stream)
+
+        def before(one: RestingStream) -> dict[str, Any]:
+            return {**(one.summary or {}), **one.health} if one.health else {}
+
+        lines = [*(self._look_at(one, both, before) for one in loaded), *map(before, resting)]
+        return [line for line in lines if line]
 
     def _brief(self, resting: RestingStream) -> dict[str, Any]:
         """As it was when it was loaded, or what its rows say."""
