@@ -26,6 +26,7 @@ from pta.methods import from_bytes
 from pta.methods.state_file import read_monitor
 from pta.serve.http.monitoring import Metrics
 from pta.serve.requests import SampleLabel
+from pta.serve.streams.saving import Saving
 
 
 @pytest.fixture
@@ -326,3 +327,18 @@ def test_an_erased_source_leaves_no_feature_in_the_monitor_of_an_evicted_stream(
     for path in (*snapshots(tmp_path), *tmp_path.glob("streams/*/*.safetensors")):
         if (monitor := read_monitor(path)) is not None and "pending_features" in monitor[0]:
             assert path.parent.parent.name != "2" or not monitor[0]["pending_features"].any()
+
+
+def test_a_stream_is_not_packed_between_its_answer_and_its_snapshot(tmp_path, monkeypatch, caplog):
+    save_if_due = Saving.save_if_due
+
+    def later(saving, stream):
+        time.sleep(0.02)
+        save_if_due(saving, stream)
+
+    monkeypatch.setattr(Saving, "save_if_due", later)
+    with open_service(tmp_path, stream_memory=NOTHING, auto_create=9, snapshot_samples=1) as service:
+        for seed, name in itertools.product(range(3), NAMES):
+            assert ask(service, seed, stream=name).learned
+        assert [stream["position"] for stream in service.streams()] == [3] * len(NAMES)
+    assert "could not be answered" not in caplog.text
