@@ -107,7 +107,7 @@ class Both:
 
     def operate(self, name, operation, **argument):
         done = self.same(lambda service: service.operate(name, operation, **argument))
-        if operation == "label":
+        if operation == "label" and isinstance(done, dict):  # else it was refused
             self.follow_labels(name)
         return done
 

@@ -66,14 +66,17 @@ def plain(pictures, tmp_path_factory):
 
 def workers_of(parent):
     """The process ids of the workers of a Ray that a process has started."""
-    ours, workers = {parent}, []
-    for path in sorted(Path("/proc").glob("[0-9]*"), key=lambda one: int(one.name)):
+    parents, workers = {}, []
+    for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if int((path / "stat").read_text().rpartition(")")[2].split()[1]) in ours:
-                ours.add(int(path.name))
-                if (path / "cmdline").read_bytes().startswith(b"ray::_Worker"):
-                    workers.append(int(path.name))
-    return workers
+            parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            if (path / "cmdline").read_bytes().startswith(b"ray::_Worker"):
+                workers.append(int(path.name))
+
+    def is_ours(process):
+        return process == parent or (process in parents and is_ours(parents[process]))
+
+    return sorted(filter(is_ours, workers))
 
 
 def test_two_workers_make_the_files_of_none(pictures, plain, two, tmp_path):

@@ -272,5 +272,5 @@ def test_a_state_in_which_an_untouched_class_has_another_vector_than_its_anchor_
     adapter.step(toy.features[:1])  # which does not touch the third class
     snapshot = adapter.snapshot()
     snapshot.tensors["anchored"][2] = snapshot.tensors["anchored"][0]
-    with pytest.raises(StateMismatch, match="other vectors than the text anchors"):
+    with pytest.raises(StateMismatch, match="another anchored one than their text"):
         adapter.restore(snapshot)

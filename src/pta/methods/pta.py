@@ -194,8 +194,9 @@ class PTA(Adapter):
     def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
         R, untouched = state["anchored"], ~state["touched"]
         away = (R - self.classifier.anchors.to(R))[untouched].abs()
-        if bool((away > _ROUNDING_OF_ANCHORS).any()):  # compiled code takes their scores from the zero-shot logits
-            return "anchored has other vectors than the text anchors for classes that were never touched"
+        if bool((away > _ROUNDING_OF_ANCHORS).any()) or bool(state["knowledge"][untouched].any()):
+            # compiled code takes their scores from the zero-shot logits
+            return "classes that were never touched have a knowledge prototype, or another anchored one than their text"
         return None
 
     def _step(self, samples: Samples) -> Tensor:
