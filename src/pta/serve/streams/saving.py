@@ -57,7 +57,6 @@ class Saving:
     def save(self, stream: LiveStream) -> "Future[None]":
         """Begin a snapshot of a stream that is in use."""
         new = self._copy(stream)
-        self._streams.keep(stream)
         self._under_way.add(stream)
 
         def write() -> None:
@@ -65,9 +64,20 @@ class Saving:
                 self._write(stream, new)
             finally:
                 self._under_way.discard(stream)
+
+        return self._submit(stream, write)
+
+    def _submit(self, stream: LiveStream, write: Callable[[], object]) -> "Future[None]":
+        """Have something written of a stream, which stays in use until then."""
+        self._streams.keep(stream)
+
+        def write_and_end() -> None:
+            try:
+                write()
+            finally:
                 self._streams.done(stream)
 
-        return self.thread.submit(write)
+        return self.thread.submit(write_and_end)
 
     def _copy(self, stream: LiveStream) -> NewSnapshot:
         with stream.lock:
@@ -88,15 +98,7 @@ class Saving:
 
     def save_measured(self, stream: LiveStream) -> None:
         """Have what was measured of a stream that is in use saved soon."""
-        self._streams.keep(stream)
-
-        def write() -> None:
-            try:
-                stream.keep_measured()
-            finally:
-                self._streams.done(stream)
-
-        self.thread.submit(write)
+        self._submit(stream, stream.keep_measured)
 
     def stop_dropping(self) -> None:
         """Drop nothing more, because the thread that writes the journal ends."""
@@ -106,7 +108,7 @@ class Saving:
     def close(self, until: float) -> None:
         """Save what was measured of the streams in memory, up to a time of the monotonic clock, and end."""
         self.thread.shutdown()
-        packed = [resting.packed for resting in self._streams.resting() if resting.packed is not None]
+        packed = [one.packed for one in self._streams.resting() if one.packed is not None]
         for stream in [*packed, *self._streams.loaded()][::-1]:  # the last used first
             if time.monotonic() < until:
                 stream.keep_measured()

@@ -62,13 +62,15 @@ class StreamSet:
         self.on_load: Callable[[LiveStream], object] = lambda stream: None
         self._loaded: dict[str, LiveStream] = {}  # the least used first
         self._resting: dict[str, RestingStream] = {}  # those that rest longest first
-        self._packed, self._packs = 0, 0  # bytes of those that are packed, and how often one was
+        self._packed: dict[str, RestingStream] = {}  # of these, the ones that keep what they have learned in memory
+        self._packed_bytes, self._packs = 0, 0  # of all of them, and how often one was packed
         self._lock, self._thread, self._is_closed = RLock(), one_thread("load"), False
         self._most_loaded = max(1, settings.stream_memory // 2 // self._size_of_one())
         if durable is not None:
             numbers = durable.streams()
+            known = {str(number) for number in numbers.values()}
             for folder in durable.path.parent.glob("streams/*"):
-                if folder.name.isdecimal() and int(folder.name) not in {*numbers.values()}:
+                if folder.name.isdecimal() and folder.name not in known:
                     shutil.rmtree(folder, ignore_errors=True)  # deleted, and then the process was killed
             for number, row in durable.erased:  # which a killed process did not come to
                 Past(served, durable, number).erase(row.argument["first"], row.sequence - 1)
@@ -91,7 +93,7 @@ class StreamSet:
     def in_memory(self) -> int:
         """How many can be used without a replay."""
         with self._lock:
-            return len(self._loaded) + sum(one.packed is not None for one in self._resting.values())
+            return len(self._loaded) + len(self._packed)
 
     def loaded(self) -> list[LiveStream]:
         """Those that are in use, or were until now."""
@@ -189,8 +191,8 @@ class StreamSet:
             past.snapshots.remove_unfinished()
             stream = _recovered(past, resting.name, self._health(resting.silence), resting.statistics)
             stream.version = resting.version
-        elif stream.packed is not None:
-            self._packed -= stream.size
+        else:
+            self._forget(resting)
             stream.unpack(self._served.adapters)
         return stream
 
@@ -213,18 +215,25 @@ class StreamSet:
     def _pack(self, resting: RestingStream) -> None:
         """Pack a stream; forget those that rest longest while all take too much memory."""
         assert resting.packed is not None
-        self._packed += resting.packed.pack(self._served.adapters)
+        self._packed_bytes += resting.packed.pack(self._served.adapters)
+        self._packed[resting.name] = resting
         self._packs += 1
         if self._packs % _PACKS_BETWEEN_TRIMS == 0:
             Thread(target=_trim_memory, name="trim", daemon=True).start()  # which takes long if there is much
         most = self._settings.stream_memory // 2
-        for other in self.resting() if self._durable is not None and self._packed > most else ():
-            stream = other.packed
-            if stream is not None and stream.packed is not None and stream.keep_measured():
+        for other in list(self._packed.values()) if self._durable is not None and self._packed_bytes > most else ():
+            assert other.packed is not None
+            if other.packed.keep_measured():
+                self._forget(other)
                 other.packed = None
-                self._packed -= stream.size
-                if self._packed <= most:
+                if self._packed_bytes <= most:
                     break
+
+    def _forget(self, resting: RestingStream) -> None:
+        """It is not packed any more."""
+        assert resting.packed is not None
+        self._packed_bytes -= resting.packed.size
+        del self._packed[resting.name]
 
     def finish_loading(self) -> None:
         """Wait until the streams are loaded that were asked for."""
