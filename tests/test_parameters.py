@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from streams import toy_stream
+from streams import NO_OFFSET, toy_stream
 
 from pta import CLIP, list_adapters
 from pta.core.parameters import choice, count, learning_order, number, parameter, require_texts, switch
@@ -78,7 +78,7 @@ def test_a_value_that_cannot_be_is_refused_with_what_can(given, complaint):
 
 def test_a_subclass_inherits_fixes_and_adds():
     kept = {"weight": 1.0, "slots": 3, "renormalise": True, "order": "update-first"}
-    of_clip = {"prior": "none", "calibration": "fixed", "gate": "none"}
+    of_clip = {"prior": "none", "calibration": "fixed", "gate": "none", **NO_OFFSET}
     assert made(Fixed).parameters == {"blocks": ()} | kept | of_clip
     assert made(Fixed, blocks=[1, 2]).blocks == (1, 2)
     assert made(Fixed).mixture == "product"
