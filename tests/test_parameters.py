@@ -97,7 +97,8 @@ def test_the_documentation_is_made_of_the_declarations():
     assert said.startswith("A method with one parameter of each kind.\n\nParameters:\n")
     assert all(f"    {line}\n" in said for line in lines)
     expected = "(classifier, *, model=None, weight=2.0, slots=3, mixture='sum', renormalise=True, order='update-first'"
-    assert str(inspect.signature(Plain)) == f"{expected}, prior='none', calibration='fixed', gate='none')"
+    around = "".join(f", {name}={value!r}" for name, value in NO_OFFSET.items())
+    assert str(inspect.signature(Plain)) == f"{expected}, prior='none', calibration='fixed', gate='none'{around})"
 
 
 @pytest.mark.parametrize("method", list_adapters())

@@ -78,13 +78,13 @@ def _with_sums(states: Sequence[Adapter]) -> Merged:
     merged = last.clone()
     for state in before:
         merged.apply(state.learned)
-    apart = last.depth == 1 and last.prior == last.offset == "none"
+    apart = last.depth == 1 and last.prior == "none" and last.in_front is None
     not_exact = (
         "not exact: with a prior, an offset or depth 2, what a stream teaches depends on what it has taught before"
     )
     notes = ["exact: the sums of all samples" if apart else not_exact, "centre and metric are refreshed from the sums"]
     of_the_last = {
-        "offset": last.offset != "none",
+        "offset": last.in_front is not None,
         "prior": last.prior == "local",
         "temperature": last.calibration == "matched",
     }

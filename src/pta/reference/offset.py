@@ -13,7 +13,7 @@ Encode = Callable[[Array], Array]
 def shifted(feature: Array, mean: Array, share: float) -> Array:
     """A feature without a share of a mean; not longer than one, and as it was if nothing would be left."""
     moved = feature - share * mean
-    length = np.linalg.norm(moved)
+    length = float(np.linalg.norm(moved))
     if length < 1e-6:
         return feature
     return moved / max(length, 1.0)
