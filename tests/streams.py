@@ -31,6 +31,7 @@ RELEASED = {
     "weight": "saturating",
     "renormalise": True,
 }
+NO_OFFSET = {"offset": "none", "centre_share": 0.3, "negative_share": 0.6}
 PAPER = RELEASED | {"min_probability": 0.0, "fusion": "probabilities", "renormalise": False}
 RELEASED_RULE, PAPER_RULE = (
     Rule(**{name: value for name, value in switches.items() if name != "fusion"}) for switches in (RELEASED, PAPER)

@@ -51,6 +51,10 @@ SETTINGS = [
     ("wpta", {"text_weight": 0.0, "min_probability": 0.01}),
     ("zero", {"temperature": "float16"}),
     *((name, {"prior": "local"}) for name in WITH_PRIOR),
+    *(
+        (name, {"offset": "centre", "centre_share": 0.8})
+        for name in ("clip", "combined", "mta", "pta", "tda", "wpta", "zero")
+    ),
     *((name, {"calibration": "matched"}) for name in ("clip", "combined", "mta", "tda")),
     ("pta", {"prior": "local", "calibration": "matched", "fusion": "probabilities"}),
     ("combined", {"prior": "local", "calibration": "matched", "base": "sca"}),

@@ -19,6 +19,7 @@ from golden_files import (
     stream_probes,
 )
 from http_serving import TOKEN, serving
+from streams import NO_OFFSET
 
 import pta
 from pta.data.features import load_features
@@ -56,7 +57,7 @@ def recovered(tmp_path):
 def test_a_state_is_loaded_bit_for_bit_and_saved_as_it_was(method, tmp_path):
     told, path = expected()[method], copied(f"{method}.safetensors", tmp_path)
     adapter = pta.load_adapter(path)
-    since = {"gate": "none", "label_weight": 1.0}
+    since = {"gate": "none", "label_weight": 1.0, **NO_OFFSET}
     known_then = told["parameters"] | {name: value for name, value in since.items() if name in adapter.declared}
     assert (adapter.position, dict(adapter.parameters)) == (told["position"], known_then)
     assert digests(arrays(adapter)) == told["state"]
@@ -174,7 +175,7 @@ def test_a_feature_file_is_read_bit_for_bit_and_measured(pta, name, tmp_path):
     np.testing.assert_allclose(read.samples.features, unit, rtol=0, atol=1e-6)
     done = pta("eval", "--features", path, "--method", "clip", "--json", "-")
     record = json.loads(done.stdout)[0]
-    assert record["params"].pop("gate") == "none"
+    assert {name: record["params"].pop(name) for name in ("gate", *NO_OFFSET)} == {"gate": "none", **NO_OFFSET}
     assert {key: record[key] for key in told["record"]} == told["record"]
 
 

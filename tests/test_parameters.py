@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from streams import toy_stream
+from streams import NO_OFFSET, toy_stream
 
 from pta import CLIP, list_adapters
 from pta.core.parameters import choice, count, learning_order, number, parameter, require_texts, switch
@@ -78,7 +78,7 @@ def test_a_value_that_cannot_be_is_refused_with_what_can(given, complaint):
 
 def test_a_subclass_inherits_fixes_and_adds():
     kept = {"weight": 1.0, "slots": 3, "renormalise": True, "order": "update-first"}
-    of_clip = {"prior": "none", "calibration": "fixed", "gate": "none"}
+    of_clip = {"prior": "none", "calibration": "fixed", "gate": "none", **NO_OFFSET}
     assert made(Fixed).parameters == {"blocks": ()} | kept | of_clip
     assert made(Fixed, blocks=[1, 2]).blocks == (1, 2)
     assert made(Fixed).mixture == "product"
@@ -97,7 +97,8 @@ def test_the_documentation_is_made_of_the_declarations():
     assert said.startswith("A method with one parameter of each kind.\n\nParameters:\n")
     assert all(f"    {line}\n" in said for line in lines)
     expected = "(classifier, *, model=None, weight=2.0, slots=3, mixture='sum', renormalise=True, order='update-first'"
-    assert str(inspect.signature(Plain)) == f"{expected}, prior='none', calibration='fixed', gate='none')"
+    around = "".join(f", {name}={value!r}" for name, value in NO_OFFSET.items())
+    assert str(inspect.signature(Plain)) == f"{expected}, prior='none', calibration='fixed', gate='none'{around})"
 
 
 @pytest.mark.parametrize("method", list_adapters())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from oracle import TOLERANCES, assert_agrees, oracle_pta
-from streams import PAPER, RELEASED, clip_like_stream, toy_stream
+from streams import NO_OFFSET, PAPER, RELEASED, clip_like_stream, toy_stream
 
 from pta import PTA, Samples, ZeroShotClassifier
 from pta.errors import InvalidParameter, StateMismatch
@@ -199,7 +199,7 @@ def test_nothing_warns_where_precision_suffices(parameters, recwarn):
 # -- parameters -------------------------------------------------------------------------------------------------------
 
 
-PLAIN = {"prior": "none", "gate": "none", "calibration": "fixed", "label_weight": 1.0}
+PLAIN = {"prior": "none", "gate": "none", "calibration": "fixed", "label_weight": 1.0, **NO_OFFSET}
 
 
 def test_the_released_rule_with_single_precision_state_is_the_default():

@@ -13,7 +13,7 @@ from cases import CASES, ORDER, TRANSDUCTIVE, other_values
 from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from streams import clip_like_stream, cuts, streams, toy_stream, with_views
+from streams import NO_OFFSET, clip_like_stream, cuts, streams, toy_stream, with_views
 
 import pta
 from pta import Samples
@@ -188,7 +188,7 @@ def test_the_defaults_are_those_the_loop_was_written_with(method):
         "tca": {"blocks": None},
     }.get(method, {})
     declared = {name: one.default for name, one in adapter_class(method).declared.items()}
-    loop = {"prior": "none", "gate": "none", "calibration": "fixed"} | defaults(loop_of(method)) | own
+    loop = {"prior": "none", "gate": "none", "calibration": "fixed", **NO_OFFSET} | defaults(loop_of(method)) | own
     assert declared == {name: loop[name] for name in declared}
 
 

@@ -223,6 +223,12 @@ class SampleOptions(ReadingOptions):
 class StageOptions:
     """Parameters of the stages around a method, which every method has."""
 
+    offset: Annotated[
+        str | None,
+        typer.Option(
+            help="Subtract from features: centre, panda or panda-batch (see the docs on offsets).", show_default="none"
+        ),
+    ] = None
     prior: Annotated[
         str | None,
         typer.Option(

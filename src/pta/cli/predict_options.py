@@ -240,7 +240,7 @@ class PredictOptions:
 
     def __post_init__(self) -> None:
         if self.state.loaded is not None and self.method.has_parameters:
-            given = "--set, --prior, --gate and --calibration"
+            given = "--set, --offset, --prior, --gate and --calibration"
             raise InvalidParameter(f"{self.state.state} has parameters of its own; leave out {given}")
         if self.rows.learn_labels is not None:
             if self.state.freeze:

@@ -23,6 +23,8 @@ Prior = Literal["none", "local"]
 """The prior added to the zero-shot logits: none, or one from the preceding samples (`pta.engines.local_prior`)."""
 Gate = Literal["none", "balance"]
 """What limits a method's answer: nothing, or how unequal the numbers of classes are (`pta.engines.balance`)."""
+Offset = Literal["none", "centre", "panda", "panda-batch"]
+"""What is subtracted from features in front of a method (`pta.methods.offset`)."""
 Calibration = Literal["fixed", "matched"]
 """How logits become probabilities: by the method's `logit_factor`, or by `pta.engines.calibration`."""
 
@@ -83,6 +85,15 @@ def calibration_behind(default: Calibration = "fixed") -> Any:
     """Declare the calibration of the method."""
     help = "temperature of probabilities: fixed by the rule, or matched during the stream (for pta, wpta and combined)"
     return choice(default, Calibration, help)
+
+
+def offset_in_front() -> dict[str, Parameter]:
+    """Declare the offset of a method, and how much of it is subtracted."""
+    kind = choice("none", Offset, "subtract from features: a share of their mean so far, or of negative images (panda)")
+    centre = number(0.3, 0.0, 1.0, "λ of offset=centre (ours)")
+    negative = number(0.6, 0.0, 1.0, "β of offset=panda and panda-batch (the authors' code, in front of CLIP)")
+    declared = {"offset": kind, "centre_share": centre, "negative_share": negative}
+    return {name: replace(one, former=one.default) for name, one in declared.items()}
 
 
 def label_weight(low: float, high: float) -> Any:

@@ -25,6 +25,7 @@ from pta.door.files import write_atomically
 from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, shown
 from pta.methods.declaration import TOWERS, Declaration, Origin, refuse_lack, require_model
+from pta.methods.offset import offset_of
 from pta.methods.stages import GATE_INTERVAL, Stages
 from pta.methods.state import (
     Bound,
@@ -76,6 +77,9 @@ class Adapter(Declaration, ABC):
             self.stages.declare(self.add_state)
         if gate:
             self.refresh_interval = GATE_INTERVAL
+        self.in_front = offset_of(known, classifier, self.model, self.pieces, self.add_state)
+        if known["offset"] == "panda-batch":
+            self.scope = "batch"
         self._declare_state()
 
     # -- for users --------------------------------------------------------------------------------------------------
@@ -89,9 +93,10 @@ class Adapter(Declaration, ABC):
         """
         batch = self.checked(samples)
         known = None if labels is None else self.checked_labels(labels, len(batch))
-        parts = self._parts_with_labels(batch, known)
-        saved = self.snapshot() if len(parts) > 1 or self.may_fail else None
+        several = known is not None or len(self._parts(batch)) > 1
+        saved = self.snapshot() if several or self.may_fail or self.in_front is not None else None
         try:
+            parts = self._parts_with_labels(self._shifted(batch, learn=True), known)
             return _joined([self._step_and_refresh(part.to(self.classifier.anchors), label) for part, label in parts])
         except BaseException:
             if saved is not None:
@@ -112,7 +117,9 @@ class Adapter(Declaration, ABC):
     @torch.no_grad()
     def step_unchecked(self, features: Tensor) -> Tensor:
         """Step on B×d unit rows without checking them, so that nothing is read back from a GPU."""
-        return self._answers(self._step_and_refresh, self._parts(Samples.unchecked(features)))
+        return self._answers(
+            self._step_and_refresh, self._parts(self._shifted(Samples.unchecked(features), learn=True))
+        )
 
     @torch.no_grad()
     def step_before_refresh(self, samples: Samples) -> Tensor:
@@ -120,12 +127,14 @@ class Adapter(Declaration, ABC):
 
         The caller of a recording must refresh when due and count the samples (`refreshes`).
         """
-        return self._answers(self._step_and_count, self._parts(samples))
+        return self._answers(self._step_and_count, self._parts(self._shifted(samples, learn=True)))
 
     @torch.no_grad()
     def predict(self, samples: object) -> Tensor:
         """Return the logits of the samples with the current state, without learning."""
-        return self._answers(partial(self._respond, learn=False), self._parts(self.checked(samples)))
+        return self._answers(
+            partial(self._respond, learn=False), self._parts(self._shifted(self.checked(samples), learn=False))
+        )
 
     @property
     def logit_factor(self) -> float:
@@ -266,7 +275,8 @@ class Adapter(Declaration, ABC):
 
     def contradiction(self, state: Mapping[str, Tensor]) -> str | None:
         """The contradiction between pieces of the method's state, or of its stages' state."""
-        return self._contradiction(state) or (None if self.stages is None else self.stages.contradiction(state))
+        around = (one for one in (self.stages, self.in_front) if one is not None)
+        return self._contradiction(state) or next(filter(None, (one.contradiction(state) for one in around)), None)
 
     def _declare_state(self) -> None:
         """Declare the state by `add_state`, and set what else follows from classifier, parameters and model."""
@@ -364,8 +374,14 @@ class Adapter(Declaration, ABC):
             return answer(samples)
         return self.stages.around(answer, self.classifier, samples, self.logit_factor, learn=learn)
 
+    def _shifted(self, samples: Samples, *, learn: bool) -> Samples:
+        """The samples as the method sees them."""
+        return (
+            samples if self.in_front is None else self.in_front.before(samples.to(self.classifier.anchors), learn=learn)
+        )
+
     def _parts(self, samples: Samples) -> list[Samples]:
-        size = self.max_batch if self.scope == "sample" else None
+        size = self.max_batch if type(self).scope == "sample" else None  # also behind an offset that needs a batch
         return [samples] if size is None or len(samples) <= size else list(samples.batches(size))
 
     def _parts_with_labels(self, samples: Samples, labels: Labels | None) -> list[tuple[Samples, int | None]]:

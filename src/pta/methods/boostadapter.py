@@ -70,7 +70,7 @@ class BoostAdapter(TDA):
             self.max_batch = samples_at_once(self.classifier, views=64)
 
     @classmethod
-    def needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
+    def _needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
         """Views, unless the share of them is 0."""
         return cls.needs - {"views"} if parameters.get("share") == 0 else cls.needs
 

@@ -104,7 +104,7 @@ class Combined(PTA):
         return super().without_former({**parameters, "base_parameters": of_base})
 
     @classmethod
-    def needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
+    def _needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
         """What the other method needs."""
         (base,) = cls.stands_on(parameters)
         return adapter_class(base).needs_with(parameters.get("base_parameters", {}))

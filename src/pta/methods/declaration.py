@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, NoReturn
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.parameters import Parameter, calibration_behind, check_all, check_given, gate_behind
+from pta.core.parameters import Parameter, calibration_behind, check_all, check_given, gate_behind, offset_in_front
 from pta.core.towers import Model
 from pta.errors import InvalidParameter, InvalidSamples
 
@@ -41,12 +41,16 @@ class Declaration:
     """The declarations of a method, with their defaults."""
 
     name: ClassVar[str]
-    declared: ClassVar[Mapping[str, Parameter]] = {"calibration": calibration_behind(), "gate": gate_behind()}
+    declared: ClassVar[Mapping[str, Parameter]] = {
+        "calibration": calibration_behind(),
+        "gate": gate_behind(),
+        **offset_in_front(),
+    }
     # Of the samples "features", "views", "raw", "patches", "generated"; of the model "image tower", "prompt tower".
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
     # What a prediction depends on besides the state: its "sample" (a batch then equals a loop), its "batch", or the
     # whole "stream", which must then be one batch.
-    scope: ClassVar[Scope] = "sample"
+    scope: Scope = "sample"
     bounded: ClassVar[bool] = True  # state does not grow with the stream
     # The pieces of state that hold a prototype per class, C×d, and how much each class has learned from, C.
     prototypes_in: ClassVar[str] = ""
@@ -118,7 +122,13 @@ class Declaration:
 
     @classmethod
     def needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
-        """The inputs that the method needs with these parameters."""
+        """The inputs that the method needs with these parameters, what is in front of it included."""
+        own = cls._needs_with(parameters)
+        return own | {"raw", "image tower"} if parameters.get("offset") in ("panda", "panda-batch") else own
+
+    @classmethod
+    def _needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
+        """The inputs that the method itself needs with these parameters."""
         return cls.needs
 
     @classmethod

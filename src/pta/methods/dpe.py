@@ -103,7 +103,7 @@ class DPE(GradientMethod):
         self.scores = self.add_state("scores", doubles(EMPTY, C, M), slots_of(entropies(C)))  # entropies of the keys
 
     @classmethod
-    def needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
+    def _needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
         """Views, unless it is told to look at one only."""
         several = parameters.get("first_views", cls.declared["first_views"].default) != 1
         return cls.needs | {"views"} if several else cls.needs

@@ -78,9 +78,15 @@ def _with_sums(states: Sequence[Adapter]) -> Merged:
     merged = last.clone()
     for state in before:
         merged.apply(state.learned)
-    apart = last.depth == 1 and last.prior == "none"
-    not_exact = "not exact: with a prior or depth 2, what a stream teaches depends on what it has taught before"
+    apart = last.depth == 1 and last.prior == "none" and last.in_front is None
+    not_exact = (
+        "not exact: with a prior, an offset or depth 2, what a stream teaches depends on what it has taught before"
+    )
     notes = ["exact: the sums of all samples" if apart else not_exact, "centre and metric are refreshed from the sums"]
-    of_the_last = {"prior": last.prior == "local", "temperature": last.calibration == "matched"}
+    of_the_last = {
+        "offset": last.in_front is not None,
+        "prior": last.prior == "local",
+        "temperature": last.calibration == "matched",
+    }
     notes += [f"the {name} is that of the last state" for name, is_on in of_the_last.items() if is_on]
     return Merged(merged, apart, "; ".join(notes))

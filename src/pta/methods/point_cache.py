@@ -71,7 +71,7 @@ class PointCache(TDA):
         self.previewed = self.add_counter("previewed")
 
     @classmethod
-    def needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
+    def _needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
         """Patches, unless there are no local features."""
         return cls.needs - {"patches"} if parameters.get("local_features") == 0 else cls.needs
 

@@ -146,7 +146,7 @@ class PTA(Adapter):
         }
         self.pieces.declare(self, started)
         # Compiled code knows neither subclasses, nor what is in front of the rule and behind it.
-        alone = type(self) is PTA and self.stages is None
+        alone = type(self) is PTA and self.stages is None and self.in_front is None
         self._can_be_compiled = alone and self.fusion == "logits"
         self._compiled: CompiledStep | None = None
 
@@ -272,7 +272,7 @@ class PTA(Adapter):
         return exact
 
     def _require_no_stages(self, done: str) -> None:
-        for name, plain in (("prior", "none"), ("gate", "none"), ("calibration", "fixed")):
+        for name, plain in (("offset", "none"), ("prior", "none"), ("gate", "none"), ("calibration", "fixed")):
             if getattr(self, name) != plain:
                 raise InvalidParameter(
                     f'no segment can be {done} with {name}="{getattr(self, name)}": that depends on every sample '

@@ -100,8 +100,8 @@ class WPTA(Adapter):
 
     The loop: `pta.reference.wpta.wpta_loop`.
 
-    With depth = 2, or a prior, what is learned depends on what was learned before. Sums of shards are then not exactly
-    those of the whole stream. The gate keeps sums, too.
+    With depth = 2, a prior or an offset, what is learned depends on what was learned before. Sums of shards are then
+    not exactly those of the whole stream. The gate keeps sums, too.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> WPTA(classifier).step([[0.8, 0.6], [0.1, 0.9]]).argmax(dim=1)

@@ -25,7 +25,7 @@ Before = Knowledge | Totals
 
 def require_summable(adapter: Adapter) -> None:
     """Refuse a method whose streams can only run in parallel by key."""
-    wanted: dict[str, object] = {"prior": "none", "calibration": "fixed"}
+    wanted: dict[str, object] = {"offset": "none", "prior": "none", "calibration": "fixed"}
     if type(adapter) is WPTA:
         wanted["depth"] = 1
     elif type(adapter) is not PTA:
