@@ -25,7 +25,9 @@ from pta import Adapter, Samples, ZeroShotClassifier, create_adapter
 from pta.measure.provenance import hardware
 from pta.reference.adapt import adapt_loop
 from pta.reference.boostadapter import boostadapter_loop
+from pta.reference.dmn import dmn_loop
 from pta.reference.dota import dota_loop
+from pta.reference.ecalp import ecalp_loop
 from pta.reference.oga import oga_loop
 from pta.reference.sca import sca_loop
 from pta.reference.tda import tda_loop
@@ -50,6 +52,8 @@ CONTESTS = {
     "sca": Contest(sca_loop, 256, 1),
     "adapt": Contest(adapt_loop, 64, 1, whole=2048),
     "dota": Contest(dota_loop, 16, 1, whole=512),
+    "dmn": Contest(dmn_loop, 64, 3, whole=2048),
+    "ecalp": Contest(ecalp_loop, 600, 1, whole=1024),
     "oga": Contest(oga_loop, 64, 1, whole=4096),  # beyond 4d items every entry costs a pseudo-inverse
 }
 

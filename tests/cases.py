@@ -73,6 +73,18 @@ CASES = {
         views=(10, 16, 24),
     ),
     "clip": Case({}),
+    "dmn": Case(
+        {
+            "version": ["official", "tta-vlm"],
+            "slots": [50, 1, 2, 5],
+            "beta": [5.5, 0.0, 20.0],
+            "memory_weight": [1.0, 0.0, 10.0],
+            "first_views": [1, 2, 9],
+            "keep": [0.1, 0.5, 1.0],
+        },
+        fixed={"first_views": 9, "keep": 0.3, "slots": 2},
+        views=(9, 12),
+    ),
     "dota": Case(
         {
             "epsilon": [1e-4, 1e-2],
@@ -106,6 +118,16 @@ CASES = {
         fixed={"first_views": 9, "keep": 0.3},
         views=(9, 12),
         tolerance=1e-11,  # the alignment magnifies rounding along a stream
+    ),
+    "ecalp": Case(
+        {
+            "max_rows": [500, 1, 5, 20],
+            "neighbours": [8, 1, 3],
+            "text_neighbours": [3, 1, 2],
+            "gamma": [10, 1, 5],
+            "iterations": [3, 1, 5],
+            "seed_weight": [0.2, 0.0, 0.9],
+        }
     ),
     "freetta": Case(
         {

@@ -15,7 +15,20 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from pta.core.plain import is_host_readable
 from pta.methods import adapter_class, create_adapter
 
-METHODS = ["adapt", "bca", "boostadapter", "dota", "dpe", "freetta", "gs-bias", "oga", "point-cache", "tda", "wpta"]
+METHODS = [
+    "adapt",
+    "bca",
+    "boostadapter",
+    "dota",
+    "dpe",
+    "ecalp",
+    "freetta",
+    "gs-bias",
+    "oga",
+    "point-cache",
+    "tda",
+    "wpta",
+]
 SETTINGS = [
     *((name, {}) for name in METHODS),
     ("dota", {"covariance": "shared", "initial_count": 0.0, "growth": "samples"}),

@@ -15,7 +15,18 @@ METHODS = [file.name.removesuffix(".json") for file in FILES]
 
 
 def test_every_file_belongs_to_a_method_and_says_where_it_comes_from():
-    assert set(METHODS) == {"adapt", "boostadapter", "dota", "dpe", "gs-bias", "point-cache", "pta", "tca", "tda"}
+    assert set(METHODS) == {
+        "adapt",
+        "boostadapter",
+        "dmn",
+        "dota",
+        "dpe",
+        "gs-bias",
+        "point-cache",
+        "pta",
+        "tca",
+        "tda",
+    }
     assert set(METHODS) < set(list_adapters())
     assert all("_origin" in json.loads(file.read_text()) for file in FILES)
 

@@ -51,7 +51,7 @@ class Declaration:
     # What a prediction depends on besides the state: its "sample" (a batch then equals a loop), its "batch", or the
     # whole "stream", which must then be one batch.
     scope: Scope = "sample"
-    bounded: ClassVar[bool] = True  # state does not grow with the stream
+    bounded: bool = True  # state does not grow with the stream
     # The pieces of state that hold a prototype per class, C×d, and how much each class has learned from, C.
     prototypes_in: ClassVar[str] = ""
     counts_in: ClassVar[str] = ""

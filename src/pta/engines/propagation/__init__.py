@@ -1,0 +1,1 @@
+"""Label propagation on a graph of stored samples and classes."""
