@@ -48,6 +48,7 @@ from pta.methods.state import LARGEST_COUNT, UNIT_BALL, Bound, Initial, between,
 _GRID, _BITS = 2**24, 32  # an entry of a list is (1 + similarity on this grid)·2³² + the number of a row; 0 is none
 _ROW = 2**_BITS - 1
 _MARGIN = 2  # neighbours that are kept beyond those that count
+_MOST_PAIRS = 4096  # rows whose similarities with each other are kept
 _BLOCK = 256  # rows by which an unbounded state grows
 _SHORTEST = 1e-12
 _PER_ROW = ("filled", "rows", "norms", "ages", "lists", "classes", "text", "labels", "seeds")
@@ -58,6 +59,8 @@ class _Arrival(NamedTuple):
 
     feature: Tensor  # d, unit
     norm: Tensor  # of w⊙f
+    similar: Tensor  # n, its similarities with the rows
+    own: Tensor  # that with itself
     classes: Tensor  # K, the nearest texts
     text: Tensor  # K, their cosines
     rows: Tensor  # the m whose lists change
@@ -111,6 +114,7 @@ class ECALP(Adapter):
         return self.add_state(name, initial, within, per_class=False)
 
     def _state_replaced(self) -> None:
+        self._similar: Tensor | None = None  # n×n, of all pairs of rows, once a list must be filled again
         self.weights = normalize(self.classifier.anchors.double().var(dim=0), dim=0, eps=_SHORTEST)  # w
 
     def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
@@ -166,7 +170,7 @@ class ECALP(Adapter):
         both = similar[rows, None] + numbers[n:]
         changed = torch.cat([self.lists[rows], both], dim=1).topk(length).values
         lists = torch.cat([changed, entries.topk(length).values[None]])
-        return _Arrival(f, norm, classes, text, rows, self._padded(lists))
+        return _Arrival(f, norm, similar, own, classes, text, rows, self._padded(lists))
 
     def _list_length(self, rows: int) -> int:
         """How many neighbours are kept where so many rows came before."""
@@ -197,7 +201,7 @@ class ECALP(Adapter):
         own = self._place(labels, seeds)
         if own == n:
             return
-        dropped = self.filled & (torch.arange(n, device=Y.device) == own)
+        dropped = self.filled & (torch.arange(n, device=labels.device) == own)
         lost = self._naming(dropped)
         named = arrival.lists & _ROW
         lists = torch.where(named == n, arrival.lists - n + own, arrival.lists).masked_fill_(named == n + 1, 0)
@@ -206,6 +210,9 @@ class ECALP(Adapter):
         self.filled[own], self.ages[own], self.labels[own], self.seeds[own] = True, age, labels[n], seeds[n]
         self.rows[own], self.norms[own] = arrival.feature, arrival.norm
         self.classes[own], self.text[own] = arrival.classes, arrival.text
+        if self._similar is not None:
+            self._similar[own], self._similar[:, own] = arrival.similar, arrival.similar
+            self._similar[own, own] = arrival.own
         self._refill(lost)
 
     def _place(self, labels: Tensor, seeds: Tensor) -> int:
@@ -226,12 +233,22 @@ class ECALP(Adapter):
         rows = lost.nonzero()[:, 0]
         if not len(rows):
             return
-        older = self.ages[rows, None] <= self.ages
-        products = (self.rows[rows] * self.weights) @ self.rows.T
-        similar = _on_grid(products, torch.where(older, self.norms[rows, None], self.norms))
-        entries = (similar + torch.arange(len(self.rows), device=similar.device)) * self.filled
+        n = len(self.rows)
+        if n > _MOST_PAIRS:
+            similar = self._pairs(rows)
+        else:
+            if self._similar is None:
+                self._similar = self._pairs(torch.arange(n, device=rows.device))
+            similar = self._similar[rows]
+        entries = (similar + torch.arange(n, device=rows.device)) * self.filled
         length = min(self._list_length(int(self.filled.sum())), len(self.rows))
         self.lists[rows] = self._padded(entries.topk(length).values)
+
+    def _pairs(self, rows: Tensor) -> Tensor:
+        """The similarities of some rows with all, the weight on the older of a pair."""
+        older = self.ages[rows, None] <= self.ages
+        products = (self.rows[rows] * self.weights) @ self.rows.T
+        return _on_grid(products, torch.where(older, self.norms[rows, None], self.norms))
 
     def _padded(self, lists: Tensor) -> Tensor:
         return pad(lists, (0, self.lists.shape[1] - lists.shape[1]))
