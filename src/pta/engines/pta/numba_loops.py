@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.compiled import compiled
 from pta.core.samples import LARGEST_NORM, SMALLEST_NORM
+from pta.door.compiled import compiled
 from pta.engines.pta.rule import DOUBT, SMALLEST_DECAY, Prototypes, Rule
 from pta.engines.pta.touches import Touches
 
