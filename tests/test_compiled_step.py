@@ -1,6 +1,5 @@
 """The compiled step for one sample: the rule of the oracle and of the other engines, or nothing at all."""
 
-import errno
 import sys
 from dataclasses import asdict
 

@@ -66,8 +66,8 @@ class Layer:
             return
         factor, _ = torch.linalg.cholesky_ex(relative)
         self.metric.copy_(torch.cholesky_inverse(factor)).div_(ridge)  # which reads on the host whether it succeeded
-        whitened = torch.linalg.solve_triangular(factor.T, self._prototypes(centre, texts), upper=True, left=False)
-        self.squares.copy_(torch.linalg.vector_norm(whitened, dim=1)).square_().div_(ridge)
+        whitened = torch.linalg.solve_triangular(factor, self._prototypes(centre, texts).T, upper=False)
+        self.squares.copy_(torch.linalg.vector_norm(whitened, dim=0)).square_().div_(ridge)
 
     def measure(self, centre: Tensor, texts: Tensor) -> None:
         """Compute the squares from the rest of the state."""
