@@ -27,10 +27,9 @@ def scatter_within_classes(
     scatter = torch.addr(gram, total, mean, alpha=-1)
     if is_host_readable(scatter) and 2 * float(apart.flatten().dot(apart.flatten())) <= float(scatter.trace()):
         apart = apart.to(dtype)  # which loses nothing where S is the larger part
-    apart = apart.T.contiguous()
     for end in range(_BLOCK, len(gram) + _BLOCK, _BLOCK):
         block = slice(end - _BLOCK, end)
-        scatter[block, :end].sub_(apart[block] @ apart[:end].T)
+        scatter[block, :end].sub_(apart[:, block].T @ apart[:, :end])
     return scatter
 
 
