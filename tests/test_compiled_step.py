@@ -229,7 +229,6 @@ def test_what_is_not_the_rule_alone_is_not_compiled(taken, reason, given):
 
 def test_without_numba_one_sample_takes_the_other_step(monkeypatch):
     monkeypatch.setattr("pta.engines.pta.step.numba_is_installed", lambda: False)
-    monkeypatch.setattr("pta.engines.gpu.processors.numba_is_installed", lambda: False)
     monkeypatch.setitem(sys.modules, "pta.engines.pta.numba_loops", None)  # importing it would fail
     stream = clip_like_stream(9, classes=6, dim=16, count=5).to(torch.float32)
     adapter = pta_of(stream)

@@ -142,51 +142,6 @@ def describe(logits, factor, chances, labels, sure, entropies):  # type: ignore[
         labels[i], sure[i], entropies[i] = softmax(logits[i], factor, chances[i])
 
 
-@compiled(fastmath={"contract", "reassoc"})
-def _largest(z):  # type: ignore[no-untyped-def]
-    """The largest of float32 logits. Their bits, as integers of the same order, are compared by vector code."""
-    bits, largest = z.view(np.int32), np.int32(-(2**31))
-    for c in range(len(bits)):
-        largest = max(largest, bits[c] ^ ((bits[c] >> np.int32(31)) & np.int32(2**31 - 1)))
-    return np.int32(largest ^ ((largest >> np.int32(31)) & np.int32(2**31 - 1))).view(np.float32)
-
-
-@compiled(fastmath={"contract", "reassoc"})
-def _weigh(z, top):  # type: ignore[no-untyped-def]
-    total = np.float32(0)
-    for c in range(len(z)):
-        total += _exp(z[c] - top)
-    return total
-
-
-@compiled()
-def _count(z, least):  # type: ignore[no-untyped-def]
-    count = 0
-    for c in range(len(z)):
-        count += z[c] >= least
-    return count
-
-
-@compiled(nogil=True, error_model="numpy")
-def likely_touches(z, threshold):  # type: ignore[no-untyped-def]
-    """Samples, classes and probabilities where the softmax of float32 logits, B×C, reaches a threshold."""
-    found, most = 0, len(z) * min(z.shape[1], int(1 / threshold))
-    samples, classes, probabilities = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most)
-    for i in range(len(z)):
-        top = _largest(z[i])
-        total = _weigh(z[i], top)
-        least = np.float32(top + np.log(threshold * total) - 1e-3)  # leaves out no class that reaches the threshold
-        for start in range(0, z.shape[1], 64):
-            some = z[i, start : start + 64]
-            if _count(some, least):
-                for c in range(len(some)):
-                    probability = _exp(some[c] - top) / total if some[c] >= least else 0.0
-                    if probability >= threshold:
-                        samples[found], classes[found], probabilities[found] = i, start + c, probability
-                        found += 1
-    return samples[:found], classes[:found], probabilities[:found]
-
-
 # -- a batch ----------------------------------------------------------------------------------------------------------
 
 

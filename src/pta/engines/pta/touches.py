@@ -4,13 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.core.labels import UNKNOWN, Labels
-from pta.core.plain import is_host_readable
-from pta.engines.gpu import processors
 from pta.engines.pta.rule import DOUBT, Rule
 from pta.engines.zero_shot import ZeroShot
 
@@ -74,7 +71,7 @@ class Touches:
 
 def find_touches(zero_shot: ZeroShot, logits: Tensor, rule: Rule) -> Touches:
     """The touches of a batch with these logits (`ZeroShot.logits`), decided as float64 would decide."""
-    found = _likely_touches(logits, rule)
+    found = Touches.of(logits.softmax(dim=1), rule, margin=DOUBT)
     doubt = found.probabilities <= rule.threshold * (1 + DOUBT)
     if doubt.any():
         doubtful = np.unique(found.samples[doubt])
@@ -83,14 +80,3 @@ def find_touches(zero_shot: ZeroShot, logits: Tensor, rule: Rule) -> Touches:
         row = np.searchsorted(doubtful, found.samples[again])
         found.probabilities[again] = exact.cpu().numpy()[row, found.classes[again]]
     return found.only(found.probabilities.astype(np.float32) >= np.float32(rule.threshold))
-
-
-def _likely_touches(logits: Tensor, rule: Rule) -> Touches:
-    """The touches of logits as they are, and those that fall short by less than the doubt."""
-    if logits.dtype != torch.float32 or not is_host_readable(logits) or not processors.numba_is_installed():
-        return Touches.of(logits.softmax(dim=1), rule, margin=DOUBT)
-    from pta.engines.pta.numba_loops import likely_touches
-
-    samples, classes, probabilities = likely_touches(logits.numpy(), rule.threshold * (1 - DOUBT))
-    order = np.argsort(classes, kind="stable")
-    return Touches(samples[order], classes[order], probabilities[order], len(logits))
