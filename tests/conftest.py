@@ -53,8 +53,14 @@ def collect_after_test(request):
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory):
-    """A cache of text anchors that is not the user's."""
-    os.environ["PTA_CACHE"] = str(tmp_path_factory.getbasetemp() / "cache")
+    """A cache that is not the user's, but for compiled code: processes that tests start would compile it anew."""
+    from pta.door.private_cache import private_cache
+
+    compiled, folder = private_cache("numba"), tmp_path_factory.getbasetemp() / "cache"
+    folder.mkdir()
+    if compiled is not None:
+        (folder / "numba").symlink_to(compiled)
+    os.environ["PTA_CACHE"] = str(folder)
 
 
 @pytest.fixture

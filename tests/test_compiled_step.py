@@ -1,6 +1,5 @@
 """The compiled step for one sample: the rule of the oracle and of the other engines, or nothing at all."""
 
-import errno
 import sys
 from dataclasses import asdict
 
@@ -237,18 +236,33 @@ def test_without_numba_one_sample_takes_the_other_step(monkeypatch):
     assert adapter.position == 5
 
 
-def test_without_a_folder_for_compiled_code_every_process_compiles(monkeypatch):
+def test_without_a_folder_of_the_user_alone_every_process_compiles(monkeypatch):
     """As in a container with a read-only file system, for a user who has no home."""
+    from pta.door import compiled  # here, because it cannot be imported without numba
 
-    def refuse(locator):
-        raise PermissionError(errno.EROFS, "Read-only file system")
+    monkeypatch.setattr(compiled, "private_cache", lambda name: None)
+    loop = compiled.compiled(nogil=True)(unchanged)
+    assert (loop(3), loop.stats.cache_path) == (3, None)
 
-    monkeypatch.setattr("numba.core.caching._CacheLocator.ensure_cache_path", refuse)
-    with pytest.raises(RuntimeError, match="cannot cache"):
-        numba.njit(cache=True)(unchanged)
-    from pta.core.compiled import compiled  # here, because it cannot be imported without numba
 
-    assert compiled(nogil=True)(unchanged)(3) == 3
+def test_compiled_code_is_kept_in_no_other_folder(monkeypatch, tmp_path):
+    from pta.door import compiled
+
+    monkeypatch.setattr(compiled, "private_cache", lambda name: tmp_path / "own")
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path / "shared"))  # NUMBA_CACHE_DIR
+    loop = compiled.compiled(nogil=True)(unchanged)
+    assert loop(3) == 3
+    assert list((tmp_path / "own").rglob("*.nbc"))
+    assert [path.name for path in tmp_path.iterdir()] == ["own"]
+
+
+def test_where_the_own_folder_cannot_be_written_to_nothing_is_kept_beside_the_package(monkeypatch, tmp_path):
+    from pta.door import compiled
+
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(compiled, "private_cache", lambda name: tmp_path / "file" / "numba")
+    loop = compiled.compiled(nogil=True)(unchanged)
+    assert (loop(3), loop.stats.cache_path) == (3, None)
 
 
 def unchanged(number):

@@ -15,7 +15,6 @@ from pta.data.prompts import (
     DuplicateClassNames,
     build_classifier,
     class_texts,
-    default_cache,
     load_descriptions,
     load_templates,
 )
@@ -348,14 +347,7 @@ def test_a_folder_that_cannot_be_written_to_only_means_that_nothing_is_kept(tmp_
     assert len(encoder.calls) == 2
 
 
-def test_the_usual_place_of_the_cache_follows_the_environment(tmp_path, monkeypatch):
-    for name in ("PTA_CACHE", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert default_cache() == tmp_path / ".cache" / "pta"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert default_cache() == tmp_path / "xdg" / "pta"
-    monkeypatch.setenv("PTA_CACHE", str(tmp_path / "own"))
-    assert default_cache() == tmp_path / "own"
+def test_without_a_cache_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("PTA_CACHE", str(tmp_path))
     build_classifier(CountingEncoder(), NAMES, SEVEN)  # without a cache
     assert list(tmp_path.iterdir()) == []

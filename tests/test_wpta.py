@@ -1,6 +1,7 @@
 """WPTA: its defaults, batches across refreshes, shards that add, streams that degenerate, states that were edited."""
 
 import pickle
+import sys
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -16,7 +17,7 @@ from torch.nn.functional import normalize
 
 import pta
 from pta import WPTA, Samples, ZeroShotClassifier
-from pta.engines.whitened.within_class import inverse_by_products
+from pta.engines.whitened.within_class import inverse_by_products, scatter_within_classes
 from pta.errors import StateMismatch
 from pta.reference import wpta as reference
 from pta.reference.balance import balance_gate_loop, gated
@@ -455,3 +456,27 @@ def test_sums_stay_possible_for_any_weights():
             adapter.restore(adapter.snapshot())
             adapter.reset(classes=[end % 4])
             adapter.restore(adapter.snapshot())
+
+
+@pytest.mark.parametrize("apart", [0.1, 30.0], ids=["classes close together", "classes far apart"])
+def test_the_covariance_for_a_metric_in_single_precision_is_that_in_double_precision(apart):
+    rng = torch.Generator().manual_seed(5)
+    labels, means = torch.arange(200) % 10, apart * torch.randn(10, 160, generator=rng, dtype=torch.float64)
+    x = means[labels] + torch.randn(200, 160, generator=rng, dtype=torch.float64)
+    w = torch.nn.functional.one_hot(labels).double()
+    sums = torch.tensor(200.0).double(), x.sum(dim=0), x.T @ x, w.T @ x, w.sum(dim=0)
+    single, double = (scatter_within_classes(*sums, dtype).tril() for dtype in (torch.float32, torch.float64))
+    assert bool(torch.equal(single, double)) == (apart > 1)  # where S is the smaller part, it is computed alike
+    assert float((single - double).abs().max()) < 1e-6 * float(double.trace()) / 160
+
+
+def test_without_numba_prototypes_have_the_same_bits(monkeypatch):
+    pytest.importorskip("numba")
+    stream = clip_like_stream(3, classes=20, dim=24, count=300).to(torch.float32)
+    compiled = WPTA(stream.classifier)
+    given = compiled.step(stream.features)
+    monkeypatch.setattr("pta.engines.gpu.processors.numba_is_installed", lambda: False)
+    monkeypatch.setitem(sys.modules, "pta.engines.whitened.numba_rows", None)  # importing it would fail
+    plain = WPTA(stream.classifier)
+    assert torch.equal(plain.step(stream.features), given)
+    assert all(torch.equal(one, compiled.state()[name]) for name, one in plain.state().items())

@@ -18,9 +18,10 @@ from pta.cli.messages import detail, say
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.limits import USUAL_LIMITS, Limits
 from pta.core.modality import Modality
-from pta.data.prompts import build_classifier, class_texts, default_cache, load_descriptions, load_templates
+from pta.data.prompts import build_classifier, class_texts, load_descriptions, load_templates
 from pta.door.files import exists, read_text
 from pta.door.images.batch_decoder import DECODE_MEMORY
+from pta.door.private_cache import default_cache
 from pta.errors import InvalidParameter, MissingPackage, UnreadableFile, how_to_install, shown
 from pta.methods import DEFAULT_METHOD, adapter_class
 from pta.models import DEFAULT_MODEL, Encoder, check_model, load_encoder

@@ -17,9 +17,9 @@ from pta.cli.messages import detail, say, warn
 from pta.cli.options import NamedModel
 from pta.data.features import FeatureFile, is_feature_folder, load_features
 from pta.data.open import find_samples
-from pta.data.prompts import default_cache
 from pta.data.sample_set import SampleSet
 from pta.door.plain_files import make_folder
+from pta.door.private_cache import default_cache
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.measure.report.pictures import Picture, pictures_of
 from pta.measure.trial.labels import Matched, match_labels

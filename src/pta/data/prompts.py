@@ -6,7 +6,6 @@ computed anchors, and no failure of the cache stops a computation.
 
 import hashlib
 import json
-import os
 import re
 import warnings
 from collections import defaultdict
@@ -272,13 +271,6 @@ def _encode(
     encoded, row_of = torch.cat(rows), {text: row for row, text in enumerate(distinct)}
     means = [encoded[[row_of[text] for text in own]].double().mean(dim=0) for own in texts]
     return normalize(torch.stack(means), dim=-1).float()
-
-
-def default_cache() -> Path:
-    """`$PTA_CACHE`, else `$XDG_CACHE_HOME/pta`, else `~/.cache/pta`."""
-    if own := os.environ.get("PTA_CACHE"):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pta"
 
 
 def anchors_key(fingerprint: str, dtype: torch.dtype, texts: Sequence[Sequence[str]]) -> str:

@@ -191,7 +191,7 @@ class WPTA(Adapter):
         self.centre.copy_((texts.mean + self.total) / (1 + self.seen))
         for layer in self._layers:
             dtype = layer.metric.dtype
-            scatter = scatter_within_classes(t, self.total, self.gram, layer.sums, layer.weights)
+            scatter = scatter_within_classes(t, self.total, self.gram, layer.sums, layer.weights, dtype)
             enough = (t >= self.first_metric) & (scatter.trace() >= self.least_spread * t)
             ridge = torch.where(enough, self.ridge + self.early_ridge / t, 1.0)
             relative, largest = relative_covariance(scatter, ridge, enough, dtype), 1 + len(scatter) / self.ridge

@@ -25,8 +25,9 @@ from pta.core.parameters import (
 )
 from pta.core.samples import Samples
 from pta.data.label_file import label_texts
-from pta.data.prompts import build_classifier, default_cache, load_templates
+from pta.data.prompts import build_classifier, load_templates
 from pta.door.files import as_path
+from pta.door.private_cache import default_cache
 from pta.engines.gpu.download import Download
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.errors import InvalidParameter, nearest, shown

@@ -10,8 +10,9 @@ from pta.data.catalogue import find_entry
 from pta.data.features import load_features
 from pta.data.layouts import missing_places
 from pta.data.open import open_samples
-from pta.data.prompts import build_classifier, default_cache, load_descriptions, load_templates
+from pta.data.prompts import build_classifier, load_descriptions, load_templates
 from pta.door.files import packaged_json
+from pta.door.private_cache import default_cache
 from pta.errors import InvalidParameter, UserMistake, nearest
 from pta.models import Encoder
 from pta.run.extract import extract

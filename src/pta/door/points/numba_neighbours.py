@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pta.core.compiled import compiled
+from pta.door.compiled import compiled
 
 
 def nearest_by_numba(clouds: Tensor, centres: Tensor, count: int) -> Tensor:

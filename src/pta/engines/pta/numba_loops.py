@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.compiled import compiled
 from pta.core.samples import LARGEST_NORM, SMALLEST_NORM
+from pta.door.compiled import compiled
 from pta.engines.pta.rule import DOUBT, SMALLEST_DECAY, Prototypes, Rule
 from pta.engines.pta.touches import Touches
 
@@ -148,11 +148,8 @@ def describe(logits, factor, chances, labels, sure, entropies):  # type: ignore[
 def advance_by_numba(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule) -> Tensor:
     """Learn all samples; give each one's cosine with every class's R as it was at that sample's turn, B×C."""
     cosines = features @ prototypes.anchored.T
-    moving = _moving(prototypes, touches, rule)
-    along = np.ascontiguousarray(cosines.numpy().T[moving])
-    gram = (features @ features.T).numpy()
-    _follow(prototypes, anchors, moving, touches, rule, features.numpy(), gram, along)
-    cosines.numpy().T[moving] = along
+    moving, gram = _moving(prototypes, touches, rule), features @ features.T
+    _follow(prototypes, anchors, moving, touches, rule, features.numpy(), gram.numpy(), cosines.numpy())
     return cosines
 
 
@@ -163,17 +160,13 @@ def learn_by_numba(
 
     Rows of R that neither move nor have to be scored are not read. The state has the same bits with and without logits.
     """
-    R, moving = prototypes.anchored.numpy(), _moving(prototypes, touches, rule)
-    gram, along = np.empty((len(F), len(F)), F.dtype), np.empty((len(moving), len(F)), F.dtype)
+    R, moving, touched = prototypes.anchored.numpy(), _moving(prototypes, touches, rule), prototypes.touched.numpy()
+    gram, cosines = np.empty((len(F), len(F)), F.dtype), np.empty((len(F), len(R)), F.dtype)
     products(F, F, np.arange(len(F)), gram)
-    products(R[moving], F, np.arange(len(F)), along)
+    products(F, R, moving if logits is None else np.union1d(moving, np.flatnonzero(touched)), cosines)
+    _follow(prototypes, classifier.anchors, moving, touches, rule, F, gram, cosines)
     if logits is not None:
-        zero_shot, still = logits[:, moving], prototypes.touched.numpy().copy()
-        still[moving] = False
-        add_scores(F, R, still, classifier.scale, classifier.bias, logits)
-    _follow(prototypes, classifier.anchors, moving, touches, rule, F, gram, along)
-    if logits is not None:
-        logits[:, moving] = zero_shot + (F.dtype.type(classifier.scale) * along.T + F.dtype.type(classifier.bias))
+        _add(cosines, touched, classifier.scale, classifier.bias, logits)
 
 
 def _moving(prototypes: Prototypes, touches: Touches, rule: Rule) -> NDArray[np.int64]:
@@ -186,7 +179,7 @@ def _moving(prototypes: Prototypes, touches: Touches, rule: Rule) -> NDArray[np.
 def _follow(
     prototypes: Prototypes, anchors: Tensor, moving: NDArray[np.int64], touches: Touches, rule: Rule, *arrays: Array
 ) -> None:
-    """Move the classes that move. Arrays are F, F·Fᵀ, and M×B the cosines with R before, then those at each turn."""
+    """Move the classes that move. Arrays are F, F·Fᵀ, and the cosines with R before, then those at each turn, B×C."""
     recursive = rule.anchor == "recursive"
     begin = np.searchsorted(touches.classes, np.append(moving, len(anchors)))
     state = prototypes.knowledge, prototypes.anchored, prototypes.length, prototypes.resting, anchors
@@ -207,32 +200,43 @@ def _product(u, v):  # type: ignore[no-untyped-def]
     return total
 
 
-@compiled()
-def _products(F, v):  # type: ignore[no-untyped-def]
-    products = np.empty(len(F), F.dtype)
-    for i in range(len(F)):
-        products[i] = _product(F[i], v)
-    return products
+@compiled(fastmath={"contract"})
+def _blend(a, u, b, v):  # type: ignore[no-untyped-def]
+    """Write a·u + b·v in the place of u."""
+    a, b = u.dtype.type(a), u.dtype.type(b)
+    for j in range(len(u)):
+        u[j] = a * u[j] + b * v[j]
 
 
 @compiled(error_model="numpy", fastmath={"contract", "reassoc"})
 def _follow_classes(  # type: ignore[no-untyped-def]
-    rows, begin, samples, log_keep, F, gram, along, P, R, length, resting, text, w, recursive, rescale, late, within
+    rows, begin, samples, log_keep, F, gram, cosines, P, R, length, resting, text, w, recursive, rescale, late, within
 ):
-    B, d = F.shape
-    real = F.dtype.type
+    B, real = len(F), F.dtype.type
+    others = rows[~resting[rows]] if recursive else rows  # whose P is not along R
+    with_p, with_text = np.empty((len(others), B), F.dtype), np.empty((len(others), B), F.dtype)
+    products(P[others], F, np.arange(B), with_p)
+    if not recursive:
+        products(text[others], F, np.arange(B), with_text)
+    along_r, along_p, other = np.empty(B, F.dtype), np.empty(B, F.dtype), 0
     for m in range(len(rows)):
         c = rows[m]
-        anchor = R[c] if recursive else text[c]
+        knowledge, anchored, scored = P[c], R[c], cosines[:, c]
         moved = recursive and not resting[c]
-        square = _product(P[c], P[c])
-        along_r = along[m].copy() if recursive else _products(F, anchor)
+        square = _product(knowledge, knowledge)
         if recursive and resting[c]:  # R is P/‖P‖, or P is zero
             overlap = np.sqrt(square)
-            along_p = along_r * real(overlap)
+            for i in range(B):
+                along_r[i] = scored[i]
+                along_p[i] = scored[i] * real(overlap)
         else:
-            overlap = _product(P[c], anchor)
-            along_p = _products(F, P[c])
+            for i in range(B):
+                along_r[i] = scored[i] if recursive else with_text[other, i]
+                along_p[i] = with_p[other, i]
+            if not recursive:
+                anchored[:] = text[c]
+            overlap = _product(knowledge, anchored)
+            other += 1
 
         # R is a·anchor + b·P, and its products with the features are a·along_r + b·along_p.
         a, b, size, still = 1.0, 0.0, length[c], not moved or square == 0
@@ -244,19 +248,15 @@ def _follow_classes(  # type: ignore[no-untyped-def]
                 elif square == 0 and not rescale:
                     size *= w**t
                 elif b != 0:  # write R down before P changes under it
-                    for j in range(d):
-                        R[c, j] = real(a) * R[c, j] + real(b) * P[c, j]
-                    for i in range(t, B):
-                        along_r[i] = real(a) * along_r[i] + real(b) * along_p[i]
+                    _blend(a, anchored, b, knowledge)
+                    _blend(a, along_r[t:], b, along_p[t:])
                     overlap = a * overlap + b * square
                     a, b = 1.0, 0.0
                 keep, share = np.exp(log_keep[k]), -np.expm1(log_keep[k])
                 square = keep * keep * square + 2 * keep * share * along_p[t] + share * share * gram[t, t]
                 overlap = keep * overlap + share * along_r[t]
-                for j in range(d):
-                    P[c, j] = real(keep) * P[c, j] + real(share) * F[t, j]
-                for i in range(t, B):
-                    along_p[i] = real(keep) * along_p[i] + real(share) * gram[t, i]
+                _blend(keep, knowledge, share, F[t])
+                _blend(keep, along_p[t:], share, gram[t, t:])
                 moved, still = True, False
             until = samples[k + 1] if k + 1 < begin[m + 1] else B
             while t < until and not still:
@@ -270,16 +270,17 @@ def _follow_classes(  # type: ignore[no-untyped-def]
                 goal = norm if rescale else np.sqrt(square)
                 still = not recursive or (a <= within and abs(norm - goal) <= within * goal)
                 if t + late < B:
-                    along[m, t + late] = a * along_r[t + late] + b * along_p[t + late]
+                    scored[t + late] = a * along_r[t + late] + b * along_p[t + late]
                 t += 1
             if moved:
                 for i in range(t + late, min(until + late, B)):
-                    along[m, i] = real(a) * along_r[i] + real(b) * along_p[i]
+                    scored[i] = real(a) * along_r[i] + real(b) * along_p[i]
             t = until
 
-        for j in range(d):
-            R[c, j] = real(a) * anchor[j] + real(b) * P[c, j]
-        R[c] /= real(np.sqrt(_product(R[c], R[c])))
+        _blend(a, anchored, b, knowledge)
+        norm = real(np.sqrt(_product(anchored, anchored)))
+        for j in range(len(anchored)):  # faster than a division of the whole row
+            anchored[j] /= norm
         length[c] = size
         resting[c] = still
 
@@ -359,11 +360,17 @@ def learn_one(  # type: ignore[no-untyped-def]
     seen[()] += 1
 
 
-@compiled(nogil=True, fastmath={"contract"})
+@compiled(nogil=True)
 def add_scores(F, R, touched, scale, bias, z):  # type: ignore[no-untyped-def]
     """Add to zero-shot logits the scores against R, which of an untouched class is the text anchor."""
-    real, cosines = z.dtype.type, np.empty_like(z)
+    cosines = np.empty_like(z)
     products(F, R, np.flatnonzero(touched), cosines)
-    for i in range(len(F)):
-        for c in range(len(R)):
+    _add(cosines, touched, scale, bias, z)
+
+
+@compiled(nogil=True, fastmath={"contract"})
+def _add(cosines, touched, scale, bias, z):  # type: ignore[no-untyped-def]
+    real = z.dtype.type
+    for i in range(len(z)):
+        for c in range(len(touched)):
             z[i, c] += real(scale) * cosines[i, c] + real(bias) if touched[c] else z[i, c]

@@ -66,8 +66,8 @@ class Layer:
             return
         factor, _ = torch.linalg.cholesky_ex(relative)
         self.metric.copy_(torch.cholesky_inverse(factor)).div_(ridge)  # which reads on the host whether it succeeded
-        whitened = torch.linalg.solve_triangular(factor.T, self._prototypes(centre, texts), upper=True, left=False)
-        self.squares.copy_(torch.linalg.vector_norm(whitened, dim=1)).square_().div_(ridge)
+        whitened = torch.linalg.solve_triangular(factor, self._prototypes(centre, texts).T, upper=False)
+        self.squares.copy_(torch.linalg.vector_norm(whitened, dim=0)).square_().div_(ridge)
 
     def measure(self, centre: Tensor, texts: Tensor) -> None:
         """Compute the squares from the rest of the state."""
@@ -117,6 +117,11 @@ class Layer:
         return prototypes
 
     def _rows(self, classes: Tensor | slice, centre: Tensor, texts: Tensor) -> Tensor:
+        if is_host_readable(self.sums) and processors.numba_is_installed():
+            from pta.engines.whitened.numba_rows import rows_around
+
+            arrays = (tensor.numpy() for tensor in (self.sums, self.weights, centre, texts))
+            return torch.from_numpy(rows_around(torch.arange(len(texts))[classes].numpy(), *arrays))
         around = self.weights[classes, None] * centre
         return torch.sub(self.sums[classes], around, out=around).to(texts.dtype).add_(texts[classes])
 

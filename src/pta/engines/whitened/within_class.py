@@ -7,24 +7,29 @@ that are far apart, so that float32 would lose S among the sums.
 import torch
 from torch import Tensor
 
+from pta.core.plain import is_host_readable
 from pta.core.samples import LONGEST_MEAN
 
 SHORTEST = 1e-20  # a squared length in a metric; what is shorter is mostly rounding, and counts as so long
 _ROUNDING = 1e-11  # of sums, per sample
-_BLOCK = 64  # rows of a symmetric product that are computed at once, up to the diagonal
+_BLOCK = 128  # rows of a symmetric product that are computed at once, up to the diagonal
 
 
-def scatter_within_classes(t: Tensor, total: Tensor, gram: Tensor, sums: Tensor, weights: Tensor) -> Tensor:
-    """t·S in the lower triangle of a d×d matrix, float64.
+def scatter_within_classes(
+    t: Tensor, total: Tensor, gram: Tensor, sums: Tensor, weights: Tensor, dtype: torch.dtype = torch.float64
+) -> Tensor:
+    """t·S in the lower triangle of a d×d matrix, float64, for a metric of a precision.
 
     It is that of t samples with sum Σx (d) and Gram matrix Σxxᵀ (d×d), and classes with sums M (C×d) and weights n (C).
     """
     mean = total / t
-    apart = torch.addr(sums, weights, mean, alpha=-1).div_((weights + 1).sqrt()[:, None]).T.contiguous()
+    apart = torch.addr(sums, weights, mean, alpha=-1).div_((weights + 1).sqrt()[:, None])
     scatter = torch.addr(gram, total, mean, alpha=-1)
+    if is_host_readable(scatter) and 2 * float(apart.flatten().dot(apart.flatten())) <= float(scatter.trace()):
+        apart = apart.to(dtype)  # which loses nothing where S is the larger part
     for end in range(_BLOCK, len(gram) + _BLOCK, _BLOCK):
         block = slice(end - _BLOCK, end)
-        scatter[block, :end].addmm_(apart[block], apart[:end].T, alpha=-1)
+        scatter[block, :end].sub_(apart[:, block].T @ apart[:, :end])
     return scatter
 
 

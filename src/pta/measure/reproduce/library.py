@@ -12,10 +12,11 @@ from pta.core.modality import CLOUDS
 from pta.data import point_shapes
 from pta.data.features import FeatureFile, load_features
 from pta.data.open import open_samples
-from pta.data.prompts import build_classifier, default_cache, load_descriptions, load_templates
+from pta.data.prompts import build_classifier, load_descriptions, load_templates
 from pta.data.sample_set import SampleSet
 from pta.data.views import Mode, confident_mean
 from pta.door.plain_files import make_folder
+from pta.door.private_cache import default_cache
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
 from pta.measure.reproduce.profile import kind_of
 from pta.models import Encoder, find_device, load_encoder

@@ -1,0 +1,34 @@
+"""Folders in the user's cache, and those for compiled code, which nobody else may write: loading code runs it."""
+
+import os
+from pathlib import Path
+from stat import S_IWGRP, S_IWOTH
+
+
+def default_cache() -> Path:
+    """`$PTA_CACHE`, else `$XDG_CACHE_HOME/pta`, else `~/.cache/pta`."""
+    if own := os.environ.get("PTA_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pta"
+
+
+def private_cache(name: str) -> Path | None:
+    """The folder of this name in the user's cache, made with the rights 0700.
+
+    None where somebody else could write to it or replace one of its parents, and where it cannot be made.
+    """
+    try:
+        folder = (default_cache() / name).resolve()
+        parents = [*reversed(folder.parents), folder]
+        is_usable = all(map(_made_safe, parents)) and folder.is_dir() and os.access(folder, os.W_OK)
+    except (OSError, RuntimeError):  # there is no home, or it is read-only
+        return None
+    return folder if is_usable else None
+
+
+def _made_safe(folder: Path) -> bool:
+    """Whether only this user and the system's can write to a folder, which is made if it does not exist."""
+    if not folder.exists():
+        folder.mkdir(mode=0o700)
+    status = folder.lstat()
+    return hasattr(os, "geteuid") and status.st_uid in (0, os.geteuid()) and not status.st_mode & (S_IWGRP | S_IWOTH)

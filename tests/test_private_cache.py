@@ -1,0 +1,79 @@
+"""Code is kept only in folders that nobody but the user can write to."""
+
+import os
+
+import pytest
+
+from pta.door import private_cache as module
+from pta.door.private_cache import default_cache, private_cache
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """The user's cache, in a folder that counts as safe from others: that of temporary files is not."""
+    check = module._made_safe
+    monkeypatch.setattr(module, "_made_safe", lambda folder: tmp_path.is_relative_to(folder) or check(folder))
+    monkeypatch.setenv("PTA_CACHE", str(tmp_path / "cache" / "pta"))
+    return tmp_path / "cache" / "pta"
+
+
+def test_the_folder_and_the_parents_that_it_needs_are_made_for_the_user_alone(kept):
+    folder = private_cache("kernels")
+    assert folder == kept / "kernels" == private_cache("kernels")
+    for one in (folder, kept, kept.parent):
+        assert one.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("rights", [0o770, 0o702, 0o1777])
+@pytest.mark.parametrize("level", ["kernels", ".", ".."])
+def test_a_folder_that_others_can_write_to_or_replace_is_not_used(kept, level, rights):
+    assert private_cache("kernels") is not None
+    (kept / level).chmod(rights)
+    assert private_cache("kernels") is None
+
+
+@pytest.mark.parametrize("level", ["kernels", ".", ".."])
+def test_a_folder_of_another_user_is_not_used(kept, level, monkeypatch):
+    assert private_cache("kernels") is not None
+    own, foreign = module.Path.lstat, (kept / level).resolve()
+
+    def lstat(path):
+        status = own(path)
+        return os.stat_result((*status[:4], 12345, *status[5:10])) if path == foreign else status
+
+    monkeypatch.setattr(module.Path, "lstat", lstat)
+    assert private_cache("kernels") is None
+
+
+def test_a_link_leads_to_a_folder_that_is_checked_as_any_other(kept, tmp_path):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    kept.parent.mkdir()
+    kept.symlink_to(shared)
+    assert private_cache("kernels") == shared / "kernels"
+    shared.chmod(0o777)
+    assert private_cache("kernels") is None
+
+
+def test_the_folder_of_temporary_files_is_not_used(tmp_path, monkeypatch):
+    tmp_path.chmod(0o777)
+    monkeypatch.setenv("PTA_CACHE", str(tmp_path))
+    assert private_cache("kernels") is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_used_where_a_folder_cannot_be_made(kept):
+    kept.parent.mkdir()
+    kept.write_text("a file")
+    assert private_cache("kernels") is None
+
+
+def test_the_usual_place_of_the_cache_follows_the_environment(tmp_path, monkeypatch):
+    for name in ("PTA_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_cache() == tmp_path / ".cache" / "pta"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert default_cache() == tmp_path / "xdg" / "pta"
+    monkeypatch.setenv("PTA_CACHE", str(tmp_path / "own"))
+    assert default_cache() == tmp_path / "own"
