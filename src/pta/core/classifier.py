@@ -91,7 +91,7 @@ class ZeroShotClassifier:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of anchors and prompts' features (as float32), names, scale and bias; equal if and only if they are."""
+        """A hash of anchors, features of prompts (as float32), names, scale and bias; equal if and only if they are."""
         digest = hashlib.sha256(self.anchors.float().cpu().numpy().tobytes())
         if self.prompt_features is not None:
             digest.update(self.prompt_features.float().cpu().numpy().tobytes())

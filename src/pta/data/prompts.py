@@ -246,7 +246,7 @@ def build_classifier(
     Each text becomes a unit row; a class's anchor is the direction of the plain mean over its texts. A sentence of the
     descriptions weighs as much as a template. In texts `_` is a blank. Names that are probably a mistake are warned
     about (`DoubtfulClassNames`). Anchors are kept in the folder `cache`, if given. `on_progress` is told how many texts
-    of how many are encoded. With `keep_prompts` the classifier also has the features of the first P texts of each class,
+    of how many are encoded. With `keep_prompts` the classifier also has the features of each class's first P texts, of
     as many as every class has.
     """
     texts = class_texts(class_names, templates, descriptions)

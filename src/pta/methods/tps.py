@@ -1,6 +1,6 @@
-"""TPS: Just Shift It: Test-Time Prototype Shifting for Zero-Shot Generalization with Vision-Language Models (WACV 2025).
+"""TPS: Just Shift It: Test-Time Prototype Shifting for Zero-Shot Generalization with Vision-Language Models.
 
-https://github.com/elaine-sui/TPS
+WACV 2025, https://github.com/elaine-sui/TPS
 The loop: `pta.reference.tps`.
 
 Keeps nothing from sample to sample: the text prototypes are shifted so that a sample's most confident views agree.
@@ -17,10 +17,10 @@ For each sample with V views, the plain image first, and shifts S = 0, C×d:
 The gradient is a formula, so nothing is differentiated. Weight decay does nothing to the first step.
 Every coordinate of every class moves by about the whole lr, however improbable the class, as long as |g| is far above
 10⁻⁸. The released program computes under autocast in float16, where small gradients are 0 and such classes stay.
-`least_gradient` makes that a rule: a coordinate with |g| no larger than it counts as 0. The default is exact arithmetic.
-The program selects anew in every step; tta-vlm and TTABC keep the first selection. The step size 0.005 is the program's;
-tta-vlm uses 0.001 for all but the ImageNet sets (preset `tta-vlm`). The prototypes are the classifier's anchors: of one
-prompt, 80 templates or descriptions, as the texts were made. At least one view is selected, which is our choice.
+`least_gradient` makes that a rule: a coordinate whose |g| is no larger counts as 0. The default is exact arithmetic.
+The program selects anew in every step; tta-vlm and TTABC keep the first selection. The step size 0.005 is the
+program's; tta-vlm uses 0.001 for all but the ImageNet sets (preset `tta-vlm`). The prototypes are the classifier's
+anchors, of one prompt or of many. At least one view is selected, which is our choice.
 A sample whose gradient is not finite gets its zero-shot answer.
 """
 
