@@ -153,7 +153,8 @@ def refuse_lack(method: str, missing: frozenset[str]) -> NoReturn:
     """Refuse samples or a classifier that lack inputs of a method; the message names the first."""
     first = min(missing)
     advice = f"; make them with {_MADE_BY[first]}" if first in _MADE_BY else ""
-    raise InvalidSamples(f"{method} needs {_IN_WORDS.get(first, first)}, which are missing{advice}")
+    refusal = InvalidParameter if missing <= PROMPTS else InvalidSamples
+    raise refusal(f"{method} needs {_IN_WORDS.get(first, first)}, which are missing{advice}")
 
 
 def require_model(method: str, needs: frozenset[str], classifier: ZeroShotClassifier, model: Model | None) -> Model:
