@@ -146,10 +146,9 @@ def test_a_saved_state_carries_the_prompts_it_needs(tmp_path):
     adapter.step(FEATURES)
     adapter.save(path)
     expected = adapter.predict(FEATURES)
-    for given in (None, CLASSIFIER):
+    for given in (None, CLASSIFIER, ZeroShotClassifier(RAW, ["a", "b", "c"])):
         assert torch.equal(load_adapter(path, given).predict(FEATURES), expected)
     assert "other templates" in refusal(load_adapter, path, with_prompts(5))
-    assert "pta extract --prompts" in refusal(load_adapter, path, ZeroShotClassifier(RAW, ["a", "b", "c"]))
     for other in (ETTA(CLASSIFIER, prompts="one"), pta.PTA(CLASSIFIER)):
         other.save(path)
         assert load_adapter(path).classifier.prompt_features is None

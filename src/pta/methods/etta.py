@@ -166,7 +166,7 @@ class ETTA(Adapter):
         C, P, _ = bank.shape
         if P == 1:
             return views @ bank[:, 0].T
-        scores = (views[:, 0] @ bank.flatten(0, 1).T).unflatten(1, (C, P))
+        scores = (views[:, 0] @ bank.flatten(0, 1).T).reshape(-1, C, P)
         nearest = scores.topk(int(P * self.share), dim=2)
         chosen = torch.zeros_like(scores).scatter_(2, nearest.indices, 1.0).transpose(0, 1)  # C×B×P
         if views.shape[1] > 1:

@@ -86,15 +86,19 @@ def _understood(
         raise StateMismatch(f"{path} has state version {found}; this version of pta reads {_VERSION}")
     anchors, bank = (tensors.pop(name, None) for name in (ANCHORS, PROMPT_FEATURES))
     tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(MONITOR)}
+    given: dict[str, Any]
     if classifier is None:
         with naming(f"{path} holds no classifier"):
-            given: dict[str, Any] = {name: about.get(name) for name in ("class_names", "scale", "bias")}
+            given = {name: about.get(name) for name in ("class_names", "scale", "bias")}
             classifier = ZeroShotClassifier(anchors, **given, prompt_features=bank)
     else:
         _require_same_classes(path, about.get("class_names"), list(classifier.class_names))
         if not was_saved_for(classifier, anchors, about) or not _alike(bank, classifier.prompt_features):
             wrong = "another model or other templates; use those, or another state"
             raise StateMismatch(f"{path} was saved for the same classes but {wrong}")
+        if classifier.prompt_features is None and bank is not None:
+            given = {name: getattr(classifier, name) for name in ("anchors", "class_names", "scale", "bias", "prompts")}
+            classifier = ZeroShotClassifier(**given, prompt_features=bank)
     method, parameters, tower_of = about.get("method"), about.get("parameters"), about.get("model")
     if not isinstance(parameters, dict) or not isinstance(method, str):
         raise StateMismatch(f"{path} does not say which method and parameters it belongs to")

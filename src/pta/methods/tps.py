@@ -71,35 +71,36 @@ class TPS(GradientMethod):
         views, T = samples.tensors()["views"], self.classifier.anchors
         if self.steps == 0:
             return self.classifier.logits(views[:, 0])
-        z, f = self.zero_shot(samples).view_logits, views.double()
+        z = self.zero_shot(samples).view_logits
         kept = by_entropy(z)[:, : number_kept(views.shape[1], self.keep)]
-        g = self._gradient(rows_of_each(z, kept), rows_of_each(f, kept), T.double().expand(len(z), -1, -1))
+        g = self._gradient(rows_of_each(z, kept), rows_of_each(views, kept).double(), T.double())
         if self.steps == 1:
             g = g.to(T.dtype)
-            return self._score(views[:, 0], T - self.lr * g / (g.abs() + _EPS))
-        rows, m, v = T.double(), torch.zeros_like(g), torch.zeros_like(g)
-        shift = torch.zeros_like(g)
+            return self._score(views[:, 0], torch.add(T, g.div_(g.abs().add_(_EPS)), alpha=-self.lr))
+        f, m, v, shift = views.double(), *(torch.zeros_like(g) for _ in range(3))
         for step in range(1, self.steps + 1):
             if step > 1:
                 rows = T.double() + shift
-                z = self.classifier.scores(f @ (rows / _lengths(rows)).mT)
+                lengths = _lengths(rows)
+                z = self.classifier.scores(f @ (rows / lengths).mT)
                 if self.selection == "every-step":
                     kept = by_entropy(z)[:, : kept.shape[1]]
-                g = self._gradient(rows_of_each(z, kept), rows_of_each(f, kept), rows)
+                g = self._gradient(rows_of_each(z, kept), rows_of_each(f, kept), rows / lengths, lengths)
             m.lerp_(g, 1 - _BETA_1)
             v.mul_(_BETA_2).addcmul_(g, g, value=1 - _BETA_2)
             size = (v / (1 - _BETA_2**step)).sqrt_().add_(_EPS)
             shift.mul_(1 - self.lr * self.weight_decay).addcdiv_(m, size, value=-self.lr / (1 - _BETA_1**step))
         return self._score(views[:, 0], T + shift.to(T.dtype))
 
-    def _gradient(self, z: Tensor, f: Tensor, rows: Tensor) -> Tensor:
-        """Step 3, B×C×d, from the logits and features of the selected views, and T + S."""
+    def _gradient(self, z: Tensor, f: Tensor, u: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Step 3, B×C×d, from the logits and features of the selected views, U, and the lengths of T + S if not 1."""
         _, by_logit = entropy_of_mean(z)
         by_cosine = self.classifier.scale * by_logit  # B×n×C
-        lengths = _lengths(rows)
         cosines = (z - self.classifier.bias) / self.classifier.scale
         along = (by_cosine * cosines).sum(dim=1)[:, :, None]
-        g = torch.baddbmm(rows * (-along / lengths), by_cosine.mT, f).div_(lengths)
+        g = (by_cosine.mT @ f).addcmul_(along, u, value=-1)
+        if lengths is not None:
+            g.div_(lengths)
         return g.masked_fill_(g.abs() <= self.least_gradient, 0.0) if self.least_gradient else g
 
     def _score(self, f: Tensor, rows: Tensor) -> Tensor:
