@@ -85,6 +85,11 @@ class ZeroShotClassifier:
         assert self.prompt_features is not None  # a method asks for them only if it needs prompts
         return self.prompt_features.double()
 
+    @cached_property
+    def exact_prompt_products(self) -> Tensor:
+        """The products of the prompts of each class with each other, C×P×P, which are kept too."""
+        return self.exact_prompt_features @ self.exact_prompt_features.mT
+
     def __getstate__(self) -> dict[str, object]:
         """What copies and pickles have: all but what follows from the rest."""
         return {name: value for name, value in vars(self).items() if not name.startswith("exact_")}

@@ -80,7 +80,6 @@ class ETTA(Adapter):
         self.max_batch = samples_at_once(self.classifier, views=max(1, per_class * C // max(C, d)))
         self.sums = self.add_state("sums", doubles(0.0, C, d))  # S·m
         self.weights = self.add_state("weights", doubles(0.0, C), between(0, LARGEST_COUNT))  # S
-        self._products: tuple[Tensor, Tensor] | None = None  # the prompts, and their products with each other
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
@@ -172,7 +171,7 @@ class ETTA(Adapter):
         if views.shape[1] > 1:
             t = normalize(chosen @ bank, dim=2)
             return views @ t.permute(1, 2, 0)
-        if self._products is None or self._products[0] is not bank:
-            self._products = bank, bank @ bank.mT
-        lengths = torch.linalg.vecdot(chosen @ self._products[1], chosen).clamp_min_(_FLOOR**2).sqrt()
+        lengths = (
+            torch.linalg.vecdot(chosen @ self.classifier.exact_prompt_products, chosen).clamp_min_(_FLOOR**2).sqrt()
+        )
         return (nearest.values.sum(dim=2) / lengths.T)[:, None]
