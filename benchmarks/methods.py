@@ -5,8 +5,8 @@
 
 C = 1000 classes (`--classes`), d = 512, N = 7000 samples in batches of 256, synthetic features like CLIP's. The loops
 are those of `pta.reference`, in float32: one sample after the other, as the released programs do it, pseudo-inverses
-and all. A slow loop is run on the first samples of the stream only, and compared with the batches of those same samples;
-both take turns. Trust the ratios, not the microseconds.
+and all. A slow loop is run on the first samples of the stream only, and compared with the batches of those same
+samples; both take turns. Times are those of the processor. Trust the ratios, not the microseconds.
 """
 
 import argparse

@@ -91,7 +91,7 @@ class ETTA(Adapter):
         return known
 
     @classmethod
-    def needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
+    def _needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
         """Prompts, unless it is told to use one text, and views, if it is told to look at several."""
         several = parameters.get("first_views", cls.declared["first_views"].default) != 1
         needs = cls.needs - PROMPTS if parameters.get("prompts") == "one" else cls.needs
