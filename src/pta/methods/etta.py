@@ -76,6 +76,7 @@ class ETTA(Adapter):
 
     def _declare_state(self) -> None:
         (C, d), P = self.classifier.anchors.shape, self._bank.shape[1]
+        # numbers per class that a sample takes: cosines with its prompts, or a text of its own
         per_class = P if self.first_views == 1 else max(d, P, self.first_views)
         self.max_batch = samples_at_once(self.classifier, views=max(1, per_class * C // max(C, d)))
         self.sums = self.add_state("sums", doubles(0.0, C, d))  # S·m
