@@ -148,7 +148,9 @@ def test_the_views_of_a_mean_make_a_difference(method):
     assert (logits[0] - logits[1]).abs().max() > 1e-4
 
 
-@pytest.mark.parametrize("method", [name for name, case in CASES.items() if case.views and name not in ("dmn", "dpe", "etta")])
+@pytest.mark.parametrize(
+    "method", [name for name, case in CASES.items() if case.views and name not in ("dmn", "dpe", "etta")]
+)
 def test_samples_without_views_are_refused_where_a_method_needs_them(method):
     with pytest.raises(InvalidSamples, match=f"{method} needs (views|patches)"):
         pta.create_adapter(method, toy_stream().classifier).step(toy_stream().features)
