@@ -1,16 +1,18 @@
 """How fast each open-loop method is a batch at a time, beside its own per-sample loop, in one run.
 
     OMP_NUM_THREADS=1 python benchmarks/methods.py      writes benchmarks/results/methods-cpu.csv
+    … --method etta tps --classes 100 1000 --out benchmarks/results/etta-tps-cpu.csv
 
-C = 1000 classes, d = 512, N = 7000 samples in batches of 256, synthetic features like CLIP's. The loops are those of
-`pta.reference`, in float32: one sample after the other, as the released programs do it, pseudo-inverses and
-all. A slow loop is run on the first samples of the stream only, and compared with the batches of those same samples;
-both take turns. Trust the ratios, not the microseconds.
+C = 1000 classes (`--classes`), d = 512, N = 7000 samples in batches of 256, synthetic features like CLIP's. The loops
+are those of `pta.reference`, in float32: one sample after the other, as the released programs do it, pseudo-inverses
+and all. A slow loop is run on the first samples of the stream only, and compared with the batches of those same
+samples; both take turns. Times are those of the processor. Trust the ratios, not the microseconds.
 """
 
 import argparse
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -28,11 +30,13 @@ from pta.reference.boostadapter import boostadapter_loop
 from pta.reference.dmn import dmn_loop
 from pta.reference.dota import dota_loop
 from pta.reference.ecalp import ecalp_loop
+from pta.reference.etta import etta_loop
 from pta.reference.oga import oga_loop
 from pta.reference.sca import sca_loop
 from pta.reference.tda import tda_loop
+from pta.reference.tps import tps_loop
 
-CLASSES, DIM, SAMPLES, BATCH, VIEWS = 1000, 512, 7000, 256, 64
+CLASSES, DIM, SAMPLES, BATCH, VIEWS, PROMPTS = 1000, 512, 7000, 256, 64, 80
 
 
 class Contest(NamedTuple):
@@ -43,18 +47,21 @@ class Contest(NamedTuple):
     rounds: int
     whole: int = SAMPLES  # samples that the batches are given beside it
     parameters: dict[str, Any] = {}  # noqa: RUF012 (nobody changes it)
+    needs: str = ""  # views or prompts
 
 
 CONTESTS = {
     "pta": Contest(None, 1000, 3),
     "tda": Contest(tda_loop, SAMPLES, 1),
-    "boostadapter": Contest(boostadapter_loop, 512, 1, whole=1024),
+    "boostadapter": Contest(boostadapter_loop, 512, 1, whole=1024, needs="views"),
     "sca": Contest(sca_loop, 256, 1),
     "adapt": Contest(adapt_loop, 64, 1, whole=2048),
     "dota": Contest(dota_loop, 16, 1, whole=512),
     "dmn": Contest(dmn_loop, 64, 3, whole=2048),
     "ecalp": Contest(ecalp_loop, 600, 1, whole=1024),
     "oga": Contest(oga_loop, 64, 1, whole=4096),  # beyond 4d items every entry costs a pseudo-inverse
+    "etta": Contest(etta_loop, 64, 5, whole=512, needs="prompts"),
+    "tps": Contest(tps_loop, 32, 5, whole=128, needs="views"),
 }
 
 
@@ -69,12 +76,20 @@ def with_views(features: Tensor, seed: int = 2) -> Tensor:
     return views
 
 
+def with_prompts(classifier: ZeroShotClassifier) -> ZeroShotClassifier:
+    """The classifier with features of prompts around every anchor."""
+    anchors = classifier.anchors
+    noise = torch.randn(len(anchors), PROMPTS, anchors.shape[1], generator=torch.Generator().manual_seed(3)) * 0.02
+    prompts = anchors[:, None] + noise
+    return ZeroShotClassifier(anchors, classifier.class_names, classifier.scale, prompt_features=prompts)
+
+
 def in_batches(adapter: Adapter, samples: Samples, size: int) -> float:
-    """Seconds for the samples in batches of a size."""
-    begun = time.perf_counter()
+    """Processor seconds for the samples in batches of a size."""
+    begun = time.process_time()
     for batch in samples.batches(size):
         adapter.step(batch)
-    return time.perf_counter() - begun
+    return time.process_time() - begun
 
 
 def measure(method: str, contest: Contest, classifier: ZeroShotClassifier, stream: Samples) -> Row:
@@ -84,19 +99,21 @@ def measure(method: str, contest: Contest, classifier: ZeroShotClassifier, strea
         return create_adapter(method, classifier, **contest.parameters)
 
     def loop(samples: Samples) -> float:
-        begun = time.perf_counter()
+        begun = time.process_time()
         if contest.loop is None:
             PaperLoop(classifier)(samples.features)
         else:
-            views = {} if samples.views is None else {"views": samples.views.float().numpy()}
+            given = {} if samples.views is None else {"views": samples.views.float().numpy()}
+            if classifier.prompt_features is not None:
+                given["prompt_features"] = classifier.prompt_features.numpy()
             contest.loop(
                 classifier.anchors.numpy(),
                 samples.features.numpy(),
                 scale=classifier.scale,
-                **views,
+                **given,
                 **contest.parameters,
             )
-        return time.perf_counter() - begun
+        return time.process_time() - begun
 
     window = stream[: contest.window]
     in_batches(new(), stream[:BATCH], BATCH)  # whatever is loaded once
@@ -125,17 +142,22 @@ def main() -> None:
     """Measure everything and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--method", nargs="+", choices=CONTESTS, default=list(CONTESTS))
+    parser.add_argument("--classes", nargs="+", type=int, default=[CLASSES])
     parser.add_argument("--out", type=Path, default=RESULTS / "methods-cpu.csv")
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # the loops: OMP_NUM_THREADS=1
-    classifier, features = clip_like(CLASSES, DIM, SAMPLES)
 
-    def row_of(method: str) -> Row:
-        viewed = CONTESTS[method].whole if method == "boostadapter" else 0
-        stream = Samples(features[:viewed], views=with_views(features[:viewed])) if viewed else Samples(features)
-        return measure(method, CONTESTS[method], classifier, stream)
+    def row_of(method: str, classes: int) -> Row:
+        classifier, features = clip_like(classes, DIM, SAMPLES)
+        contest = CONTESTS[method]
+        stream = Samples(features[: contest.whole])
+        if contest.needs == "views":
+            stream = Samples(stream.features, views=with_views(stream.features))
+        if contest.needs == "prompts":
+            classifier = with_prompts(classifier)
+        return measure(method, contest, classifier, stream)
 
-    write(arguments.out, map(row_of, arguments.method))
+    write(arguments.out, (row_of(*one) for one in product(arguments.method, arguments.classes)))
 
 
 if __name__ == "__main__":

@@ -129,6 +129,17 @@ CASES = {
             "seed_weight": [0.2, 0.0, 0.9],
         }
     ),
+    "etta": Case(
+        {
+            "prompts": ["all", "one"],
+            "share": [0.2, 0.5, 1.0],
+            "first_views": [1, 2, 8],
+            "keep": [0.1, 0.5, 1.0],
+            "order": ORDER,
+        },
+        fixed={"first_views": 8, "keep": 0.3},
+        views=(8, 12),
+    ),
     "freetta": Case(
         {
             "alpha": [0.2, 2.0],
@@ -232,6 +243,18 @@ CASES = {
         fixed={"iterations": 1},  # after more, labels have converged to the same
     ),
     "tda": Case(CACHES),
+    "tps": Case(
+        {
+            "lr": [5e-3, 0.0, 0.05],
+            "steps": [1, 0, 3],
+            "keep": [0.1, 0.5, 1.0],
+            "selection": ["every-step", "first"],
+            "weight_decay": [0.01, 1.0],
+            "least_gradient": [0.0, 0.1],
+        },
+        fixed={"steps": 3, "lr": 0.05, "keep": 0.3},
+        views=(4, 12),
+    ),
     "transclip": Case(NEIGHBOURHOOD | {"seeds": [8, 1, 2]}, fixed={"iterations": 1}),
     "wpta": Case(
         {

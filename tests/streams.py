@@ -38,6 +38,13 @@ RELEASED_RULE, PAPER_RULE = (
 )
 
 
+def prompts_around(anchors: Tensor, count: int = 10) -> Tensor:
+    """Features of prompts around each anchor, C×count×d."""
+    classes, dim = anchors.shape
+    noise = np.random.default_rng(classes).normal(size=(classes, count, dim)) * 0.3 / dim**0.5
+    return normalize(anchors[:, None] + torch.from_numpy(noise).to(anchors), dim=2)
+
+
 @dataclass(frozen=True)
 class Stream:
     """Unit anchors and features, the class each feature was drawn from, and the scale of the logits."""
@@ -54,7 +61,8 @@ class Stream:
     @property
     def classifier(self) -> ZeroShotClassifier:
         """The classifier that the features are scored by."""
-        return ZeroShotClassifier(self.anchors, [f"class {c}" for c in range(len(self.anchors))], self.scale)
+        names = [f"class {c}" for c in range(len(self.anchors))]
+        return ZeroShotClassifier(self.anchors, names, self.scale, prompt_features=prompts_around(self.anchors))
 
     @property
     def probabilities(self) -> Tensor:
@@ -69,7 +77,9 @@ def feature_file(
     rng = np.random.default_rng(7)
     anchors, labels = rng.standard_normal((classes, 8)), rng.integers(classes, size=count)
     features = anchors[labels] + 2 * rng.standard_normal((count, 8))
-    classifier = ZeroShotClassifier(anchors, [f"class {number}" for number in range(classes)], scale)
+    prompts = prompts_around(torch.from_numpy(anchors))
+    names = [f"class {number}" for number in range(classes)]
+    classifier = ZeroShotClassifier(anchors, names, scale, prompt_features=prompts)
     return FeatureFile(name, Samples.of(features), classifier, labels if labelled else None)
 
 

@@ -34,6 +34,8 @@ SETTINGS = [
     ("dpe", {"first_views": 12, "keep": 0.3, "answer": "views"}),
     ("ecalp", {"max_rows": None}),
     ("ecalp", {"max_rows": 9, "text_neighbours": 1}),
+    ("etta", {"prompts": "one", "order": "predict-first"}),
+    ("etta", {"first_views": 12, "keep": 0.3}),
     ("freetta", {"order": "update-first", "renormalise": True}),
     ("freetta", {"inverse": "shrunk"}),
     ("gs-bias", {"alpha": 50.0, "keep": 0.1}),
@@ -51,6 +53,8 @@ SETTINGS = [
     ("sca", {"cache": "product"}),
     ("stata", {"counts": "soft"}),
     ("tda", {"order": "predict-first", "min_entropy": 0.01, "negative_slots": 1}),
+    ("tps", {"steps": 3, "selection": "first"}),
+    ("tps", {"least_gradient": 1e-3}),
     ("wpta", {"depth": 2, "refresh_every": 10}),
     ("wpta", {"text_weight": 0.0, "min_probability": 0.01}),
     ("zero", {"temperature": "float16"}),
@@ -335,7 +339,7 @@ def test_a_method_that_has_nothing_but_its_loop_is_complete(monkeypatch):
     torch.testing.assert_close(logits, torch.tensor([[1.2, 0.0], [0.72, 1.0]]))
 
 
-OWN = {"bca", "dpe", "difftpt", "difftpt-augmented", "histpt", "tpt"}  # which score class features of their own
+OWN = {"bca", "dpe", "difftpt", "difftpt-augmented", "etta", "histpt", "tpt"}  # which score class features of their own
 
 
 @pytest.mark.parametrize("name", sorted(set(list_adapters()) - OWN))

@@ -120,11 +120,12 @@ def test_json_to_stdout_is_nothing_but_json(pta, pets):
 def test_all_methods_are_those_that_the_file_has_everything_for(evaluate):
     records, done = evaluate("--method", "all")
     tuned = {"difftpt", "difftpt-augmented", "histpt", "tpt"}
-    left_out = {"boostadapter", "gs-bias", "mta", "point-cache", "zero", "tca"} | tuned
+    left_out = {"boostadapter", "etta", "gs-bias", "mta", "point-cache", "tps", "zero", "tca"} | tuned
     assert {record["method"] for record in records} == set(list_adapters()) - left_out
     assert done.stderr.count("\n") == len(left_out)
     missing = "mta needs views, which are missing; make them with pta extract --views 64"
     assert f"pets: skipping mta: {missing}" in done.stderr
+    assert "make them with pta extract --prompts, or choose prompts=one" in done.stderr
     assert "pets: skipping tca: tca needs the image tower of a model; give it" in done.stderr
 
 

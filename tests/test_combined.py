@@ -24,6 +24,7 @@ BASES = {
     "dpe": {"first_views": 12},
     "gs-bias": {},
     "mta": {},
+    "tps": {},
     "sca": {},
     "tpt": {},
     "difftpt": {},
@@ -102,7 +103,7 @@ def test_on_a_method_with_a_prompt_tower_it_is_made_saved_and_loaded_with_the_mo
         load_adapter(tmp_path / "state.safetensors", stream.classifier, model=other)
 
 
-@pytest.mark.parametrize("base", ["tpt", "difftpt", "difftpt-augmented", "histpt", "dpe", "gs-bias"])
+@pytest.mark.parametrize("base", ["tpt", "difftpt", "difftpt-augmented", "histpt", "dpe", "gs-bias", "tps"])
 def test_on_top_of_a_gradient_method_prototypes_are_made_of_the_plain_image(base):
     stream, samples = stream_with_views(3)
     adapter = Combined(stream.classifier, model=MODEL, base=base, base_parameters=BASES[base], h=1.0)

@@ -234,6 +234,26 @@ def test_the_command_stores_patches_if_asked_and_says_how_large_the_file_will_be
     assert (samples.views.shape[1], samples.patches.shape[1]) == (4, 49)
 
 
+def test_the_command_stores_prompts_if_asked_and_etta_runs_on_them(pta, photos, out):
+    command = ("extract", photos, "--model", "embedded", "--out", out, "--templates", "clip7")
+    evaluate = ("eval", "--features", out, "--method", "etta")
+    assert pta(*command).returncode == 0
+    assert load_features(out).classifier.prompt_features is None
+    refused = pta(*evaluate)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "f: etta needs features of the single prompts, which are missing; make them with" in refused.stderr
+    renewed = pta(*command, "--prompts")
+    assert "all encoded before, text features renewed" in renewed.stdout
+    data = load_features(out)
+    assert data.classifier.prompt_features.shape == (data.classifier.classes, 7, data.classifier.dim)
+    assert pta(*evaluate).returncode == 0
+    assert "all encoded before" in (again := pta(*command, "--prompts").stdout)
+    assert "renewed" not in again
+    few = pta(*command[:-1], "vanilla", "--prompts"), pta(*evaluate)
+    assert [done.returncode for done in few] == [0, 2]
+    assert "a share of 0.2 of 1 prompts per class is none; use more templates" in few[1].stderr
+
+
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [

@@ -57,6 +57,18 @@ def assert_state(adapter, expected):
     assert all(torch.equal(tensor, expected[name]) for name, tensor in adapter.state().items())
 
 
+def test_a_method_that_chooses_prompts_gets_them(tmp_path):
+    classifier = make(method="etta", templates="clip7")
+    assert [answer.label for answer in classifier(list(FASHION.images[:2]))] == ["ankle boot", "pullover"]
+    classifier.save(tmp_path / "state.safetensors")
+    other = make(method="etta", templates="clip7")
+    other.load(tmp_path / "state.safetensors")
+    assert other.adapter.position == 2
+    assert classifier.classifier.prompt_features.shape[:2] == (10, 7)
+    assert make(method="etta", prompts="one").classifier.prompt_features is None
+    assert make().classifier.prompt_features is None
+
+
 def test_prior_and_calibration_are_parameters_and_saved_with_the_method(tmp_path):
     around = {"prior": "local", "calibration": "matched"}
     classifier, loaded = make(method="tda", **around), make(method="tda")

@@ -4,6 +4,7 @@ import json
 from importlib import resources
 
 import pytest
+import torch
 
 from pta import ZeroShotClassifier, create_adapter, list_adapters
 from pta.data.catalogue import catalogue
@@ -21,11 +22,13 @@ def test_every_file_belongs_to_a_method_and_says_where_it_comes_from():
         "dmn",
         "dota",
         "dpe",
+        "etta",
         "gs-bias",
         "point-cache",
         "pta",
         "tca",
         "tda",
+        "tps",
     }
     assert set(METHODS) < set(list_adapters())
     assert all("_origin" in json.loads(file.read_text()) for file in FILES)
@@ -44,7 +47,8 @@ def test_every_value_is_for_a_known_dataset_and_parameter(method):
 
 @pytest.mark.parametrize("method", sorted(set(METHODS) - {"tca"}))
 def test_every_preset_makes_its_method(method):
-    classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
+    texts = torch.eye(2)
+    classifier = ZeroShotClassifier(texts, ["cat", "dog"], prompt_features=texts[:, None].expand(2, 5, 2))
     for name in preset_names():
         for dataset in catalogue():
             values = load_preset(method, name, dataset)

@@ -227,6 +227,28 @@ def test_anchors_equal_the_slow_ones(count, described):
     assert (found.class_names, found.scale, found.bias) == (tuple(NAMES), 50.0, -3.0)
 
 
+@pytest.mark.parametrize("cached", [False, True])
+def test_the_features_of_single_prompts_are_kept_if_asked_and_anchors_are_their_mean(cached, tmp_path):
+    cache = tmp_path if cached else None
+    build_classifier(CountingEncoder(), NAMES, SEVEN, cache=cache)
+    found = build_classifier(CountingEncoder(), NAMES, SEVEN, cache=cache, keep_prompts=True)
+    assert found.prompt_features.shape == (3, 7, 6)
+    torch.testing.assert_close(found.prompt_features.norm(dim=2), torch.ones(3, 7))
+    means = torch.nn.functional.normalize(found.prompt_features.mean(dim=1))
+    torch.testing.assert_close(means, found.anchors, atol=1e-6, rtol=0)
+    assert build_classifier(CountingEncoder(), NAMES, SEVEN, cache=cache).prompt_features is None
+
+
+def test_of_unequal_numbers_of_texts_each_class_keeps_as_many_as_all_have():
+    descriptions = {"t-shirt": ["A.", "B."], "ankle boot": ["A.", "B.", "C."], "bag": ["D.", "E.", "F."]}
+    found = build_classifier(CountingEncoder(), NAMES, SEVEN[:4], descriptions=descriptions, keep_prompts=True)
+    assert found.prompt_features.shape == (3, 6, 6)
+    for number, texts in enumerate(class_texts(NAMES, SEVEN[:4], descriptions)):
+        for row, text in zip(found.prompt_features[number], texts[:6], strict=True):
+            expected = vector_of(text) / np.linalg.norm(vector_of(text))
+            np.testing.assert_allclose(row, expected, atol=1e-6)
+
+
 def test_a_text_of_several_classes_is_encoded_once_and_progress_is_told():
     encoder, told = CountingEncoder(), []
     descriptions = {name.replace("_", " "): ["Something to wear.", f"A {name}."] for name in NAMES}

@@ -30,6 +30,12 @@ OF_AUTHORS = [
     ("dmn", {"slots": 10}, {"caltech101_test_sub": 92.26, "ucf101_test_sub_nounproxy": 79.08}),
     ("dmn", {"version": "tta-vlm"}, {"caltech101_test_sub": 92.26, "ucf101_test_sub_nounproxy": 76.25}),
     ("dmn", {"version": "tta-vlm", "slots": 10}, {"caltech101_test_sub": 93.03, "ucf101_test_sub_nounproxy": 74.66}),
+    ("etta", {"prompts": "one"}, {"caltech101_test_sub": 94.17, "ucf101_test_sub_nounproxy": 78.17}),
+    (
+        "etta",
+        {"prompts": "one", "order": "predict-first"},
+        {"caltech101_test_sub": 90.97, "ucf101_test_sub_nounproxy": 75.51},
+    ),
 ]
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from cases import CACHES, other_values
+from cases import CACHES, ORDER, other_values
 from streams import clip_like_stream, with_views
 
 from pta.methods import Adapter, create_adapter
@@ -25,7 +25,7 @@ LEARNING = [
     "tda",
     "wpta",
 ]
-RECORDABLE = ["clip", "gs-bias", "mta", "zero", *LEARNING]
+RECORDABLE = ["clip", "gs-bias", "mta", "tps", "zero", *LEARNING]
 SETTINGS = [
     *(
         (name, {parameter: value})
@@ -39,6 +39,7 @@ SETTINGS = [
     ("boostadapter", {"share": 0.0}),
     ("point-cache", {"prefill": True}),
     ("dpe", {"first_views": 12, "answer": "views"}),
+    *(("etta", {"prompts": "one", "first_views": views, "order": order}) for views in (1, 12) for order in ORDER),
 ]
 
 

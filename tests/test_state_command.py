@@ -72,7 +72,8 @@ def test_a_class_that_learned_nothing_is_told_from_one_that_did(animals, renorma
     "method", sorted(set(list_adapters()) - {"histpt", "tca", "tpt", "difftpt", "difftpt-augmented"})
 )
 def test_what_methods_declare_per_class_exists(animals, method):
-    adapter = pta.create_adapter(method, animals.classifier, source=len(animals.samples))
+    one_text = {"prompts": "one"} if method == "etta" else {}
+    adapter = pta.create_adapter(method, animals.classifier, source=len(animals.samples), **one_text)
     for declared, shape in ((adapter.prototypes_in, (4, 16)), (adapter.counts_in, (4,))):
         assert not declared or adapter.state()[declared].shape == shape
     assert not any(row.learned for row in class_table(adapter))

@@ -121,7 +121,8 @@ def everything():
     views = features[:, None] + 0.1 * rng.standard_normal((40, 12, encoder.dim))
     patches = features[:, None] + 0.3 * rng.standard_normal((40, 16, encoder.dim))
     samples = Samples.of(features, views=views, raw=pixels, patches=patches, generated=views[:, :4])
-    classifier = build_classifier(encoder, ["bag", "coat"], EMBEDDED_TEMPLATES)
+    templates = [*EMBEDDED_TEMPLATES, *("an old {}.", "a new {}.", "a large {}.", "a small {}.", "one {}.")]
+    classifier = build_classifier(encoder, ["bag", "coat"], templates, keep_prompts=True)
     return FeatureFile("all", samples, classifier, rng.integers(2, size=40)), encoder
 
 

@@ -9,6 +9,7 @@ import torch
 from openai_checkpoints import random_state, write_openai_archive
 from photos import encoded, noise
 from safetensors.torch import save_file
+from streams import prompts_around
 
 from pta import Classifier, Samples, ZeroShotClassifier, create_adapter, list_adapters
 from pta.data.features import FeatureFile
@@ -44,7 +45,9 @@ rows = [
 
 @cache
 def classifier():
-    return ZeroShotClassifier(ANCHORS, NAMES, 20.0, prompts=[[f"a {name}."] for name in NAMES])
+    texts = [[f"a {name}."] for name in NAMES]
+    around = prompts_around(torch.from_numpy(ANCHORS))
+    return ZeroShotClassifier(ANCHORS, NAMES, 20.0, prompts=texts, prompt_features=around)
 
 
 @cache

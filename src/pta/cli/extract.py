@@ -46,6 +46,9 @@ class StoredOptions:
         Path | None,
         typer.Option(help="Also store features of pictures in this folder, generated from each image: STEM_0.jpg, …"),
     ] = None
+    prompts: Annotated[
+        bool, typer.Option("--prompts", help="Also store the feature of every prompt of each class, as etta needs.")
+    ] = False
     generated: Annotated[
         int | None, typer.Option(min=1, help="Pictures of --views-from per image.", show_default=str(USUAL_COUNT))
     ] = None
@@ -89,7 +92,9 @@ def extract(
     named, reading = cluster.model(model), stored.reading(samples)
     names = None if texts.classes is None else texts.names()
     if cluster.cluster is not None:
-        cluster.refuse({"--views-from": stored.views_from is not None, "--data": data is not None})
+        cluster.refuse(
+            {"--views-from": stored.views_from is not None, "--prompts": stored.prompts, "--data": data is not None}
+        )
         from pta.cli.on_cluster import OnCluster, Pictures, extract_on_cluster
 
         pictures = Pictures(source, named, model.device, reading, samples.on_error)
@@ -105,6 +110,7 @@ def extract(
         reading = dataclasses.replace(reading, generated=generated)
     done = extract_to(
         *(Path(out), images, named, texts, reading, samples.on_error),
+        keep_prompts=stored.prompts,
         shard=shard,
         replace=replace,
         on_size=lambda size: say(f"{out} will take {decimal(size)}, and twice that while it is written"),
@@ -119,6 +125,8 @@ def extract_to(
     texts: options.TextOptions,
     reading: Reading,
     on_error: OnError,
+    *,
+    keep_prompts: bool = False,
     **how: Any,
 ) -> ExtractedFile:
     """Load the model, and encode the texts and the images with a progress bar; for `how` see `pta.run.extract`."""
@@ -131,7 +139,7 @@ def extract_to(
     with progress() as bar:
         task = bar.add_task("texts")
         move = partial(_move, bar, task)
-        classifier = own.classifier(encoder, move)
+        classifier = own.classifier(encoder, move, keep_prompts=keep_prompts)
         bar.update(task, description=images.name, completed=0, total=len(images))
         given = (images, encoder, classifier, out, reading)
         return extract_features(*given, about=about, on_error=on_error, on_progress=move, **how)

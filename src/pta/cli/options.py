@@ -127,10 +127,16 @@ class ClassTexts:
         class_texts(own.names, own.templates, own.descriptions)
         return own
 
-    def classifier(self, encoder: Encoder, on_progress: Callable[[int, int], None] | None = None) -> ZeroShotClassifier:
+    def classifier(
+        self,
+        encoder: Encoder,
+        on_progress: Callable[[int, int], None] | None = None,
+        *,
+        keep_prompts: bool = False,
+    ) -> ZeroShotClassifier:
         """The zero-shot classifier of a model for these classes."""
         how: dict[str, Any] = {"descriptions": self.descriptions, "cache": default_cache(), "on_progress": on_progress}
-        return build_classifier(encoder, self.names, self.templates, **how)
+        return build_classifier(encoder, self.names, self.templates, **how, keep_prompts=keep_prompts)
 
 
 # -- groups of options: a command that takes one has all of its options (`pta.cli.expanded`) ------------------

@@ -33,6 +33,8 @@ class ZeroShotClassifier:
     bias: float  # added to every logit (SigLIP has one; it does not change the argmax)
     # The texts of each class behind its anchor, if known. They do not count when classifiers are compared.
     prompts: tuple[tuple[str, ...], ...] | None
+    # Unit features of P prompts of each class, C×P×d, for methods that choose among them.
+    prompt_features: Tensor | None
 
     def __init__(
         self,
@@ -42,13 +44,16 @@ class ZeroShotClassifier:
         bias: float = 0.0,
         *,
         prompts: Iterable[Iterable[str]] | None = None,
+        prompt_features: object = None,
     ) -> None:
+        unit = _unit_anchors(anchors)
         vars(self).update(
-            anchors=_unit_anchors(anchors),
+            anchors=unit,
             class_names=_texts("class names", class_names),
             scale=plain_number(scale),
             bias=plain_number(bias),
             prompts=None if prompts is None else _prompts(prompts),
+            prompt_features=None if prompt_features is None else _unit_prompts(prompt_features, unit),
         )
         if len(self.class_names) != self.classes:
             raise InvalidParameter(f"{self.classes} anchors but {len(self.class_names)} class names")
@@ -74,22 +79,43 @@ class ZeroShotClassifier:
         """The anchors in float64, which are kept: to convert them takes longer than their product with one sample."""
         return self.anchors.double()
 
+    @cached_property
+    def exact_prompt_features(self) -> Tensor:
+        """The features of the prompts in float64, which are kept too."""
+        assert self.prompt_features is not None  # a method asks for them only if it needs prompts
+        return self.prompt_features.double()
+
+    @cached_property
+    def exact_prompt_products(self) -> Tensor:
+        """The products of the prompts of each class with each other, C×P×P, which are kept too."""
+        return self.exact_prompt_features @ self.exact_prompt_features.mT
+
     def __getstate__(self) -> dict[str, object]:
         """What copies and pickles have: all but what follows from the rest."""
-        return {name: value for name, value in vars(self).items() if name != "exact_anchors"}
+        return {name: value for name, value in vars(self).items() if not name.startswith("exact_")}
 
     @property
     def fingerprint(self) -> str:
-        """A hash of anchors (as float32), names, scale and bias; equal if and only if these are equal."""
+        """A hash of anchors, features of prompts (as float32), names, scale and bias; equal if and only if they are."""
         digest = hashlib.sha256(self.anchors.float().cpu().numpy().tobytes())
+        if self.prompt_features is not None:
+            digest.update(self.prompt_features.float().cpu().numpy().tobytes())
         digest.update(repr((self.class_names, self.scale, self.bias, self.dim)).encode())
         return digest.hexdigest()[:16]
 
     def first(self, count: int) -> "ZeroShotClassifier":
         """The classifier of the first so many classes."""
-        part, prompts = copy(self), self.prompts
-        names = self.class_names[:count]
-        vars(part).update(anchors=self.anchors[:count], class_names=names, prompts=prompts and prompts[:count])
+        return self.part(range(count))
+
+    def part(self, classes: Iterable[int]) -> "ZeroShotClassifier":
+        """The classifier of some of the classes, by their numbers."""
+        part, rows = copy(self), list(classes)
+        for name in ("anchors", "prompt_features"):
+            tensor = vars(self)[name]
+            vars(part)[name] = None if tensor is None else tensor[rows]
+        for name in ("class_names", "prompts"):
+            texts = vars(self)[name]
+            vars(part)[name] = texts and tuple(texts[row] for row in rows)
         return part
 
     def logits(self, features: Tensor) -> Tensor:
@@ -103,14 +129,17 @@ class ZeroShotClassifier:
 
     def to(self, *, device: torch.device | None = None, dtype: torch.dtype | None = None) -> "ZeroShotClassifier":
         """The same classifier on another device or in another precision."""
+        bank = self.prompt_features
         try:
             anchors = self.anchors.to(device=device, dtype=dtype)
+            bank = None if bank is None else bank.to(device=device, dtype=dtype)
         except (TypeError, RuntimeError, AssertionError) as error:  # torch asserts that it was built for a device
             raise InvalidParameter(f"anchors cannot be moved: {first_line(error)}") from None
         if anchors.dtype not in (torch.float32, torch.float64):
-            return ZeroShotClassifier(anchors, self.class_names, self.scale, self.bias, prompts=self.prompts)
+            texts: dict[str, Any] = {"prompts": self.prompts, "prompt_features": bank}
+            return ZeroShotClassifier(anchors, self.class_names, self.scale, self.bias, **texts)
         moved = copy(self)
-        vars(moved)["anchors"] = anchors
+        vars(moved).update(anchors=anchors, prompt_features=bank)
         return moved
 
 
@@ -134,6 +163,18 @@ def _unit_anchors(anchors: object) -> Tensor:
     norms = torch.linalg.vector_norm(tensor, dim=1, keepdim=True)
     # Rows that are unit already stay as they are, bit for bit, so that copies keep their fingerprint.
     return tensor if bool(((norms - 1).abs() < 1e-6).all()) else tensor / norms
+
+
+def _unit_prompts(given: object, anchors: Tensor) -> Tensor:
+    """The features of prompts at unit length, in the precision and on the device of the anchors."""
+    bank = plain_tensor("prompt features", given, InvalidParameter).to(anchors, copy=True)
+    classes, dim = anchors.shape
+    if bank.ndim != 3 or (bank.shape[0], bank.shape[2]) != (classes, dim) or not bank.shape[1]:
+        raise InvalidParameter(f"prompt features must be {classes}×P×{dim}, got shape {tuple(bank.shape)}")
+    norms = torch.linalg.vector_norm(bank, dim=2, keepdim=True)
+    if not bool((torch.isfinite(norms) & (norms > 0)).all()):
+        raise InvalidParameter("prompt features must be finite and not zero")
+    return bank if bool(((norms - 1).abs() < 1e-6).all()) else bank / norms
 
 
 def plain_list(given: object) -> list[Any] | None:

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import require_count, require_seed
 from pta.data.features import FeatureFile, Part
 from pta.errors import InvalidParameter, InvalidSamples
@@ -33,12 +32,10 @@ def drawn(data: FeatureFile, count: int, seed: int) -> FeatureFile:
     place = np.full(whole.classes, -1)
     place[classes] = np.arange(count)
     samples = np.flatnonzero(place[data.labels] >= 0)
-    names = [whole.class_names[row] for row in classes]
-    prompts = whole.prompts and [whole.prompts[row] for row in classes]
     return replace(
         data,
         samples=data.samples[torch.from_numpy(samples)],
-        classifier=ZeroShotClassifier(whole.anchors[classes], names, whole.scale, whole.bias, prompts=prompts),
+        classifier=whole.part(classes.tolist()),
         labels=place[data.labels[samples]],
         paths=data.paths and tuple(data.paths[row] for row in samples),
         part=Part(data, samples, classes),

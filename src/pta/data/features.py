@@ -2,9 +2,10 @@
 
 `.npz` or `.safetensors` with `image_features` (N×d), `text_features` (C×d), `classnames` (C; in safetensors a JSON list
 in the metadata), and optionally `labels` (N), `scale`, `bias`, `view_features` (N×views×d), `patch_features`
-(N×patches×d), `generated_features` (N×pictures×d) and `pixels` (N×…, raw samples as the model takes them, such as the
-bytes of an image's pixels). Files that `pta extract` wrote also hold the `paths` of their samples and, in the metadata,
-`about`: where everything in them comes from. A folder of such files with `about.json` is one set (`read_blocks`).
+(N×patches×d), `generated_features` (N×pictures×d), `pixels` (N×…, raw samples as the model takes them, such as the
+bytes of an image's pixels) and `prompt_features` (C×P×d, of the single prompts of each class). Files that `pta extract`
+wrote also hold the `paths` of their samples and, in the metadata, `about`: where everything in them comes from. A
+folder of such files with `about.json` is one set (`read_blocks`).
 """
 
 import hashlib
@@ -41,7 +42,8 @@ from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile, naming,
 
 _ABOUT = "about.json"
 _REQUIRED = ("image_features", "text_features", "classnames")
-_OPTIONAL = ("labels", "scale", "bias", "view_features", "patch_features", "generated_features", "pixels", "paths")
+_OF_CLASSES = ("scale", "bias", "prompt_features")
+_OPTIONAL = (*_OF_CLASSES, "labels", "view_features", "patch_features", "generated_features", "pixels", "paths")
 _PACKED_BY_NUMPY = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 STORED_AS = {
     "features": "image_features",
@@ -77,6 +79,8 @@ class FeatureFile:
         classifier = self.classifier
         tensors = {**self.samples.tensors(), "anchors": classifier.anchors}
         arrays = {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
+        if classifier.prompt_features is not None:
+            arrays["prompts"] = classifier.prompt_features.cpu().numpy()
         if self.labels is not None:
             arrays["labels"] = self.labels
         digest = hashlib.sha256(json.dumps([classifier.class_names, classifier.scale, classifier.bias]).encode())
@@ -138,6 +142,7 @@ def load_features(path: str | Path) -> FeatureFile:
             _listed(names) if isinstance(names, np.ndarray) else names,
             scale=_number("scale", arrays.get("scale", 100.0)),
             bias=_number("bias", arrays.get("bias", 0.0)),
+            prompt_features=arrays.get("prompt_features"),
         )
         if samples.dim != classifier.dim:
             raise InvalidSamples(

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -238,29 +238,38 @@ def build_classifier(
     descriptions: Mapping[str, Sequence[str]] | None = None,
     cache: Path | None = None,
     on_progress: Callable[[int, int], None] | None = None,
+    keep_prompts: bool = False,
 ) -> ZeroShotClassifier:
     """The zero-shot classifier of an encoder for at least two classes, on the CPU; names stay as they are given.
 
     Each text becomes a unit row; a class's anchor is the direction of the plain mean over its texts. A sentence of the
     descriptions weighs as much as a template. In texts `_` is a blank. Names that are probably a mistake are warned
     about (`DoubtfulClassNames`). Anchors are kept in the folder `cache`, if given. `on_progress` is told how many texts
-    of how many are encoded.
+    of how many are encoded. With `keep_prompts` the classifier also has the features of each class's first P texts, of
+    as many as every class has.
     """
     texts = class_texts(class_names, templates, descriptions)
     remark_on = getattr(encoder, "remark_on_names", None)  # not of every model: see `pta.models.packaged.embedded`
     warn_about_names(class_names, texts, None if remark_on is None else remark_on(class_names))
     key = anchors_key(encoder.fingerprint, encoder.dtype, texts)
-    anchors = None if cache is None else read_anchors(cache, key, len(texts))
+    anchors = None if cache is None or keep_prompts else read_anchors(cache, key, len(texts))
+    bank = None
     if anchors is None:
-        anchors = _encode(encoder, texts, on_progress)
+        encoded, rows = _encode(encoder, texts, on_progress)
+        means = [encoded[own].double().mean(dim=0) for own in rows]
+        anchors = normalize(torch.stack(means), dim=-1).float()
+        if keep_prompts:
+            bank = encoded[torch.tensor([own[: min(map(len, rows))] for own in rows])]
         if cache is not None:
             write_anchors(cache, key, anchors)
-    return ZeroShotClassifier(anchors, class_names, encoder.scale, encoder.bias, prompts=texts)
+    how: dict[str, Any] = {"prompts": texts, "prompt_features": bank}
+    return ZeroShotClassifier(anchors, class_names, encoder.scale, encoder.bias, **how)
 
 
 def _encode(
     encoder: TextEncoder, texts: Sequence[Sequence[str]], on_progress: Callable[[int, int], None] | None
-) -> Tensor:
+) -> tuple[Tensor, list[list[int]]]:
+    """The features of the distinct texts, and which of them each class has."""
     distinct = list(dict.fromkeys(text for own in texts for text in own))
     rows = []
     for start in range(0, len(distinct), _TEXTS_AT_ONCE):
@@ -268,9 +277,8 @@ def _encode(
         rows.append(normalize(encoder.encode_texts(part).float().cpu(), dim=-1))
         if on_progress:
             on_progress(start + len(part), len(distinct))
-    encoded, row_of = torch.cat(rows), {text: row for row, text in enumerate(distinct)}
-    means = [encoded[[row_of[text] for text in own]].double().mean(dim=0) for own in texts]
-    return normalize(torch.stack(means), dim=-1).float()
+    row_of = {text: row for row, text in enumerate(distinct)}
+    return torch.cat(rows), [[row_of[text] for text in own] for own in texts]
 
 
 def anchors_key(fingerprint: str, dtype: torch.dtype, texts: Sequence[Sequence[str]]) -> str:

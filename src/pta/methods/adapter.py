@@ -24,7 +24,7 @@ from pta.core.towers import Model
 from pta.door.files import write_atomically
 from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, shown
-from pta.methods.declaration import TOWERS, Declaration, Origin, refuse_lack, require_model
+from pta.methods.declaration import PROMPTS, TOWERS, Declaration, Origin, refuse_lack, require_model
 from pta.methods.offset import offset_of
 from pta.methods.stages import GATE_INTERVAL, Stages
 from pta.methods.state import (
@@ -63,7 +63,9 @@ class Adapter(Declaration, ABC):
         known = self.complete(parameters, Origin(classifier, model)) if checked is None else checked
         self.classifier, self.parameters = classifier, dict(known)
         needs = self.needs_with(known)
-        self.inputs = needs - TOWERS
+        self.inputs = needs - TOWERS - PROMPTS
+        if needs & PROMPTS and classifier.prompt_features is None:
+            refuse_lack(self.name, PROMPTS)
         self.model = require_model(self.name, needs, classifier, model) if needs & TOWERS else None
         for name, value in known.items():
             setattr(self, name, value)
@@ -252,7 +254,8 @@ class Adapter(Declaration, ABC):
         """The content of the file that `save` writes, for `from_bytes`."""
         parameters = self.without_former(self.parameters)
         snapshot = Snapshot(self.name, parameters, self.classifier, self.state())
-        return pack_state(snapshot, self.model, stream, monitor)
+        prompts = bool(self.needs_with(self.parameters) & PROMPTS)
+        return pack_state(snapshot, self.model, stream, monitor, prompts=prompts)
 
     # -- for methods ------------------------------------------------------------------------------------------------
 

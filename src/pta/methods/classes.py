@@ -78,7 +78,11 @@ def add_class(adapter: Adapter, name: str, anchor: object) -> Adapter:
     if row.shape != (old.dim,):
         raise InvalidParameter(f"the anchor must have {old.dim} numbers, got shape {tuple(row.shape)}")
     row = row / torch.linalg.vector_norm(row)  # so that the anchors of the others keep their bits
-    new = ZeroShotClassifier(torch.cat([old.anchors, row[None]]), [*old.class_names, name], old.scale, old.bias)
+    bank = old.prompt_features
+    if bank is not None:  # the anchor stands for each prompt of the new class
+        bank = torch.cat([bank, row.expand(1, *bank.shape[1:])])
+    names, anchors = [*old.class_names, name], torch.cat([old.anchors, row[None]])
+    new = ZeroShotClassifier(anchors, names, old.scale, old.bias, prompt_features=bank)
     grown = type(adapter)(new, model=adapter.model, checked=adapter.parameters)
     take_state(grown, adapter)
     return grown

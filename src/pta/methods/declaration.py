@@ -14,14 +14,17 @@ from pta.errors import InvalidParameter, InvalidSamples
 Scope = Literal["sample", "batch", "stream"]
 TOWERS = frozenset({"image tower", "prompt tower"})
 """The towers that a method may need."""
+PROMPTS = frozenset({"prompts"})
+"""The need of a method that chooses among the prompts of a class: their features, which the classifier has."""
 
 _MADE_BY = {
     "views": "pta extract --views 64 --view-mode augmix (or crops)",
     "raw": "pta extract --pixels",
     "patches": "pta extract --patches",
     "generated": "pta extract --views 65 --views-from DIR, or choose difftpt-augmented, which needs none",
+    "prompts": "pta extract --prompts, or choose prompts=one",
 }
-_IN_WORDS = {"raw": "raw samples", "generated": "generated pictures"}
+_IN_WORDS = {"raw": "raw samples", "generated": "generated pictures", "prompts": "features of the single prompts"}
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ class Declaration:
         "gate": gate_behind(),
         **offset_in_front(),
     }
-    # Of the samples "features", "views", "raw", "patches", "generated"; of the model "image tower", "prompt tower".
+    # Of the samples "features", "views", "raw", "patches", "generated"; of the classifier "prompts"; of the model
+    # "image tower", "prompt tower".
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
     # What a prediction depends on besides the state: its "sample" (a batch then equals a loop), its "batch", or the
     # whole "stream", which must then be one batch.
@@ -146,10 +150,11 @@ class Declaration:
 
 
 def refuse_lack(method: str, missing: frozenset[str]) -> NoReturn:
-    """Refuse samples that lack inputs of a method; the message names the first."""
+    """Refuse samples or a classifier that lack inputs of a method; the message names the first."""
     first = min(missing)
     advice = f"; make them with {_MADE_BY[first]}" if first in _MADE_BY else ""
-    raise InvalidSamples(f"{method} needs {_IN_WORDS.get(first, first)}, which are missing{advice}")
+    refusal = InvalidParameter if missing <= PROMPTS else InvalidSamples
+    raise refusal(f"{method} needs {_IN_WORDS.get(first, first)}, which are missing{advice}")
 
 
 def require_model(method: str, needs: frozenset[str], classifier: ZeroShotClassifier, model: Model | None) -> Model:

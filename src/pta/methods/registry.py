@@ -40,6 +40,7 @@ BUILT_IN = {
     "dota": "pta.methods.dota:DOTA",
     "ecalp": "pta.methods.ecalp:ECALP",
     "dpe": "pta.methods.dpe:DPE",
+    "etta": "pta.methods.etta:ETTA",
     "freetta": "pta.methods.freetta:FreeTTA",
     "gs-bias": "pta.methods.gs_bias:GSBias",
     "histpt": "pta.methods.histpt:HisTPT",
@@ -52,6 +53,7 @@ BUILT_IN = {
     "stata": "pta.methods.stata:StatA",
     "tca": "pta.methods.tca:TCA",
     "tda": "pta.methods.tda:TDA",
+    "tps": "pta.methods.tps:TPS",
     "tpt": "pta.methods.tpt:TPT",
     "transclip": "pta.methods.transclip:TransCLIP",
     "wpta": "pta.methods.wpta:WPTA",
@@ -145,7 +147,7 @@ def from_bytes(content: bytes, classifier: ZeroShotClassifier | None = None, *, 
 
 
 def needs_of_samples(name: str, parameters: Mapping[str, Any]) -> frozenset[str]:
-    """What a method with these parameters needs of the samples."""
+    """What a method with these parameters needs of the samples and of the texts of their classes."""
     return adapter_class(name).needs_with(parameters) - TOWERS
 
 
@@ -161,7 +163,7 @@ def preset_names() -> list[str]:
     """The names of all presets.
 
     >>> preset_names()
-    ['non-iid', 'paper', 'points']
+    ['non-iid', 'paper', 'points', 'tta-vlm']
     """
     return sorted({name for presets in _presets().values() for name in presets})
 

@@ -17,6 +17,7 @@ from pta.methods.state import Snapshot
 _VERSION = 4
 IN_MEMORY = "the state"  # the name of a state that is not in a file
 ANCHORS = "classifier.anchors"
+PROMPT_FEATURES = "classifier.prompt_features"
 SAME_DIRECTION = 0.9999  # cosine: other templates are far below, another processor's rounding far above
 
 
@@ -30,8 +31,10 @@ def pack_state(
     model: Model | None,
     stream: Mapping[str, Any] | None = None,
     monitor: Monitored | None = None,
+    *,
+    prompts: bool = False,
 ) -> bytes:
-    """The content of the file, with a record of the stream and of its monitor, if given."""
+    """The content of the file, with a record of the stream and of its monitor, if given, and the prompts' features."""
     classifier = snapshot.classifier
     about = {
         "kind": "state",
@@ -47,7 +50,10 @@ def pack_state(
         **({} if monitor is None else {"monitor": monitor[1]}),
     }
     watched = {} if monitor is None else {MONITOR + name: tensor for name, tensor in monitor[0].items()}
-    return pack_tensors({**snapshot.tensors, ANCHORS: classifier.anchors, **watched}, about)
+    texts = {ANCHORS: classifier.anchors}
+    if prompts and classifier.prompt_features is not None:
+        texts[PROMPT_FEATURES] = classifier.prompt_features
+    return pack_tensors({**snapshot.tensors, **texts, **watched}, about)
 
 
 def pack_monitor(monitor: Monitored) -> bytes:
@@ -78,17 +84,21 @@ def _understood(
 ) -> Snapshot:
     if (found := about.get("version")) != _VERSION:
         raise StateMismatch(f"{path} has state version {found}; this version of pta reads {_VERSION}")
-    anchors = tensors.pop(ANCHORS, None)
+    anchors, bank = (tensors.pop(name, None) for name in (ANCHORS, PROMPT_FEATURES))
     tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(MONITOR)}
+    given: dict[str, Any]
     if classifier is None:
         with naming(f"{path} holds no classifier"):
-            given: dict[str, Any] = {name: about.get(name) for name in ("class_names", "scale", "bias")}
-            classifier = ZeroShotClassifier(anchors, **given)
+            given = {name: about.get(name) for name in ("class_names", "scale", "bias")}
+            classifier = ZeroShotClassifier(anchors, **given, prompt_features=bank)
     else:
         _require_same_classes(path, about.get("class_names"), list(classifier.class_names))
-        if not was_saved_for(classifier, anchors, about):
+        if not was_saved_for(classifier, anchors, about) or not _alike(bank, classifier.prompt_features):
             wrong = "another model or other templates; use those, or another state"
             raise StateMismatch(f"{path} was saved for the same classes but {wrong}")
+        if classifier.prompt_features is None and bank is not None:
+            given = {name: getattr(classifier, name) for name in ("anchors", "class_names", "scale", "bias", "prompts")}
+            classifier = ZeroShotClassifier(**given, prompt_features=bank)
     method, parameters, tower_of = about.get("method"), about.get("parameters"), about.get("model")
     if not isinstance(parameters, dict) or not isinstance(method, str):
         raise StateMismatch(f"{path} does not say which method and parameters it belongs to")
@@ -133,11 +143,18 @@ def _require_same_classes(path: str | Path, saved: object, given: list[str]) -> 
 
 def was_saved_for(classifier: ZeroShotClassifier, anchors: Tensor | None, about: Mapping[str, Any]) -> bool:
     """Whether a state was saved for this classifier, but for the last bits that differ between machines."""
-    if anchors is None or anchors.shape != classifier.anchors.shape:
+    if anchors is None:
         return False
     for name in ("scale", "bias"):
         value = about.get(name)
         if not isinstance(value, float) or not math.isclose(value, getattr(classifier, name), rel_tol=1e-3):
             return False
-    saved = torch.nn.functional.normalize(anchors.to(classifier.anchors), dim=1)
-    return bool(((saved * classifier.anchors).sum(dim=1) > SAME_DIRECTION).all())
+    return _alike(anchors, classifier.anchors)
+
+
+def _alike(saved: Tensor | None, own: Tensor | None) -> bool:
+    """Whether saved rows have the directions of the classifier's, if both are there."""
+    if saved is None or own is None:
+        return True
+    unit = torch.nn.functional.normalize(saved.to(own), dim=-1)
+    return saved.shape == own.shape and bool(((unit * own).sum(dim=-1) > SAME_DIRECTION).all())

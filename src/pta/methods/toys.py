@@ -20,6 +20,7 @@ WIDTH, BLOCKS, HEADS, PATCH, SIZE = 16, 4, 2, 2, 16
 _TOKENS = 1 + (SIZE // PATCH) ** 2
 CLASSES, DIM, SAMPLES = 12, 32, 64  # of a stream
 _VIEWS, _PATCHES = 20, 16  # of a sample
+_PROMPTS = 10  # of a class
 
 Factory = Callable[..., Adapter]
 
@@ -120,13 +121,14 @@ class ToyStream:
 
     @classmethod
     def make(cls, factory: Factory, seed: int, dtype: torch.dtype = torch.float32) -> "ToyStream":
-        text, features, views, raw, patches = (one.to(dtype, copy=True) for one in _numbers(seed))
+        text, features, views, raw, patches, prompts = (one.to(dtype, copy=True) for one in _numbers(seed))
         samples = Samples(features, views=views, raw=raw, patches=patches, generated=views.flip(1)[:, :6])
         if seed % 3 == 2:
             most_confident = normalize(views[:, :4], dim=2)
             samples = replace(samples, features=most_confident.mean(dim=1), most_confident=most_confident)
         names = [f"class {number}" for number in range(CLASSES)]
-        return cls(factory, seed, ZeroShotClassifier(text, names, scale=50.0), samples, ToyModel(DIM, dtype))
+        classifier = ZeroShotClassifier(text, names, scale=50.0, prompt_features=prompts)
+        return cls(factory, seed, classifier, samples, ToyModel(DIM, dtype))
 
     def adapter(self, learned: int = 0) -> Adapter:
         """A new adapter for this stream, after the first samples of it."""
@@ -158,7 +160,7 @@ class ToyStream:
 
 @lru_cache(maxsize=16)
 def _numbers(seed: int) -> list[Tensor]:
-    """Anchors, features, views, pixels and patches in float32, so that both precisions see the same numbers."""
+    """Anchors, features, views, pixels, patches, prompts in float32, so that both precisions see the same numbers."""
     rng = np.random.default_rng(seed)
     anchors = rng.standard_normal((CLASSES, DIM)) + 2.0
     labels = rng.integers(CLASSES - 2, size=SAMPLES)  # two classes never come
@@ -168,6 +170,7 @@ def _numbers(seed: int) -> list[Tensor]:
     views[:, 0] = features
     raw = rng.standard_normal((SAMPLES, 3, SIZE, SIZE))
     patches = features[:, None] + 0.3 * rng.standard_normal((SAMPLES, _PATCHES, DIM))
+    prompts = anchors[:, None] + 0.3 * rng.standard_normal((CLASSES, _PROMPTS, DIM))
     for one in (features, views, raw, patches):
         one[1::7] = one[0]  # the same sample again and again
-    return [torch.tensor(one, dtype=torch.float32) for one in (anchors, features, views, raw, patches)]
+    return [torch.tensor(one, dtype=torch.float32) for one in (anchors, features, views, raw, patches, prompts)]

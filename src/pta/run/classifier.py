@@ -31,7 +31,7 @@ from pta.door.private_cache import default_cache
 from pta.engines.gpu.download import Download
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.errors import InvalidParameter, nearest, shown
-from pta.methods import DEFAULT_METHOD, Adapter, create_adapter, load_adapter
+from pta.methods import DEFAULT_METHOD, Adapter, adapter_class, create_adapter, load_adapter
 from pta.methods.state_file import Monitored
 from pta.models import Encoder, load_encoder
 from pta.run.encoding import encode_prepared, samples_of
@@ -264,7 +264,9 @@ class Classifier:
         suited = self.encoder.modality.prompts
         prompts = load_templates(templates, suited) if isinstance(templates, str) else templates
         folder = default_cache() if cache == "default" else None if cache is None else as_path(cache)
-        self.classifier = build_classifier(self.encoder, classes, prompts, descriptions=descriptions, cache=folder)
+        how: dict[str, Any] = {"descriptions": descriptions, "cache": folder}
+        how["keep_prompts"] = "prompts" in adapter_class(method).needs_with(parameters)
+        self.classifier = build_classifier(self.encoder, classes, prompts, **how)
         switches = {"raw_probability": raw_probability, "shadow": shadow, "decode": decode, "compiled": compiled}
         check_given("pta.Classifier", _CHECKED, switches)
         if reject_below is not None:

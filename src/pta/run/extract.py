@@ -236,6 +236,8 @@ class _Extractor:
     def _write(self, parts: Sequence[Path], described: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
         anchors, scale, bias = self.classifier.anchors.float(), self.classifier.scale, self.classifier.bias
         whole = {"text_features": anchors, "scale": torch.tensor(scale), "bias": torch.tensor(bias), **described}
+        if self.classifier.prompt_features is not None:
+            whole["prompt_features"] = self.classifier.prompt_features.half()
         about = {**record, "kind": "features", "version": 1, "classifier": self.classifier.fingerprint}
         made = {**record["images"], "features": True, "raw": record["images"].get("pixels")}
         rows = [stored for name, stored in STORED_AS.items() if made.get(name)]
