@@ -15,7 +15,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from pta.cluster.blocks.block import Block
-from pta.cluster.blocks.loop import OnPhase, OnProgress, Pool, Result, Task
+from pta.cluster.blocks.tasks import OnPhase, OnProgress, Pool, Result, Task
 from pta.cluster.ray.label_block import Failed
 from pta.cluster.ray.listing import Listing, read_rows
 from pta.cluster.ray.storage import Folder, RunFolder, run_id
@@ -136,7 +136,7 @@ class FeatureBlock:
     """A block as the second pass reads it."""
 
     block: Block
-    keys: dict[int, str]  # by number, also of samples that could not be read
+    keys: list[str]  # of the samples that have features
     failed: list[Failed]
 
 
@@ -146,15 +146,13 @@ def read_block(folder: Folder, rows: range, run: str) -> FeatureBlock:
     about = folder.about(name)
     if about.get("run") != run:
         raise UnreadableFile(f"{folder.path(name)} is cut short or of another run; run the command that makes it again")
-    tensors = {key: tensor.clone() for key, tensor in load(folder.read(name)).items()}  # aligned like any tensor
+    tensors = load(folder.read(name))
     with naming(folder.path(name)):
-        numbers = tensors["numbers"]
-        keys = dict(zip(numbers.tolist(), json.loads(bytes(tensors["paths"].tolist())), strict=True))
         failed: list[Failed] = [tuple(one) for one in about["failed"]]
-        keys |= {number: key for number, key, _ in failed}
-        features = tensors[STORED_AS["features"]]
-        block = Block.of(rows.start, len(rows), numbers, features, [number for number, _, _ in failed])
-        return FeatureBlock(block, keys, failed)
+        numbers, features = tensors["numbers"], tensors[STORED_AS["features"]]
+        keys = dict(zip(numbers.tolist(), json.loads(tensors["paths"].numpy().tobytes()), strict=True))
+        block = Block.of(rows.start, len(rows), numbers.clone(), features, [number for number, _, _ in failed])
+        return FeatureBlock(block, [keys[number] for number in block.numbers.tolist()], failed)
 
 
 @dataclass(frozen=True)

@@ -168,8 +168,12 @@ class RunFolder:
                     "choose another folder, or remove that one"
                 )
             return known
-        self.out.write_json(ABOUT, self._about({}, finished=False))
+        self.reopen()
         return {}
+
+    def reopen(self) -> None:
+        """Say that blocks are to be made again."""
+        self.out.write_json(ABOUT, self._about({}, finished=False))
 
     def finish(self, record: Mapping[str, Any]) -> None:
         """Note what was done, after the last block."""
