@@ -16,9 +16,10 @@ from torch import Tensor
 
 from pta.cluster.blocks.block import Block
 from pta.cluster.blocks.tasks import OnPhase, OnProgress, Pool, Result, Task
+from pta.cluster.ray.findings import FeatureBlock
 from pta.cluster.ray.label_block import Failed
 from pta.cluster.ray.listing import Listing, read_rows
-from pta.cluster.ray.storage import Folder, RunFolder, run_id
+from pta.cluster.ray.storage import Folder, RunFolder, block_name, run_id
 from pta.core.classifier import ZeroShotClassifier
 from pta.data.features import STORED_AS
 from pta.door.files import packed_in_order
@@ -30,15 +31,6 @@ from pta.run.gpu.encoder_program import COMPILED_FROM, EncoderProgram
 from pta.run.reading import Reading
 
 KIND = "feature blocks"
-
-
-def block_name(rows: range, ending: str = "safetensors") -> str:
-    """The file of a block, by its first row and the row after its last.
-
-    >>> block_name(range(0, 65_536))
-    '000000000000-000000065536.safetensors'
-    """
-    return f"{rows.start:012d}-{rows.stop:012d}.{ending}"
 
 
 @lru_cache(1)
@@ -129,15 +121,6 @@ def _encode(job: BlockJob, number: int, first: int) -> tuple[dict[str, Tensor], 
 
 Features = tuple[Folder, str, list[int]]
 """A folder of feature blocks, their run, and how many samples of each block have no features."""
-
-
-@dataclass(frozen=True)
-class FeatureBlock:
-    """A block as the second pass reads it."""
-
-    block: Block
-    keys: list[str]  # of the samples that have features
-    failed: list[Failed]
 
 
 def read_block(folder: Folder, rows: range, run: str) -> FeatureBlock:

@@ -1,127 +1,38 @@
-"""Blocks of one stream in files, and what the passes find about them, for tasks on any machine.
+"""The blocks of one stream in files, and the labels they get, for tasks on any machine."""
 
-Files are in a work folder of the run, under names that say which block they are of. States of a repaired block are in
-the folder of the round that repaired it.
-"""
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
-
-from torch import Tensor
-
-from pta.cluster.blocks.block import Block
-from pta.cluster.blocks.loop import BEFORE, SUMMARIES, Round
 from pta.cluster.blocks.replay import BlockAnswers
-from pta.cluster.blocks.scanning import pack_before, unpack_before
-from pta.cluster.blocks.summary import BlockSummary, State
-from pta.cluster.ray.block_memory import BlockMemory
-from pta.cluster.ray.extraction import FeatureBlock, block_name, read_block
+from pta.cluster.ray.extraction import read_block
+from pta.cluster.ray.findings import FeatureBlock, StoredFindings
 from pta.cluster.ray.label_block import Labelled, labelled, read_answers, write_answers
-from pta.cluster.ray.storage import Folder
+from pta.cluster.ray.storage import Folder, block_name
 from pta.data.label_file import label_texts
-from pta.door.files import pack_tensors, unpack_tensors
-from pta.methods.adapter import Adapter
-from pta.methods.pta import PTA
 from pta.run.predict import labels_of
-
-_KIND = "states of a block"
-_STATES = ("start", "end")
-_ROWS = "rows of "
 
 
 @dataclass(frozen=True)
-class StoredBlocks:
+class StoredBlocks(StoredFindings):
     """What all tasks of a run share."""
 
     run: str
-    adapter: Adapter  # as at the first sample
     features: Folder
     features_run: str
-    work: Folder
     out: Folder
-    blocks: Sequence[range]
-    epsilon: float
     labels: Mapping[str, int] | None = None  # that are learned, by the samples' keys
-    memory: BlockMemory = field(default_factory=BlockMemory)  # of each process
 
-    def _file(self, part: str, k: int) -> tuple[Folder, str]:
-        return self.work.sub(part), block_name(self.blocks[k])
-
-    def block(self, k: int) -> Block:
-        """The features of a block, and the labels that are learned."""
-        return self._read(k).block
-
-    def scored(self, k: int) -> Block:
-        """The same with zero-shot logits, if there is memory to keep them."""
-        read = self._read(k)
-        size = _bytes_of(read.block.features) + len(read.block) * _bytes_of(self.adapter.classifier.anchors[:, 0])
-        if not isinstance(self.adapter, PTA) or size > self.memory.limit:
-            return read.block
-        read = replace(read, block=read.block.scored(self.adapter.classifier))
-        self.memory.keep(k, read, size)
-        return read.block
+    def _from_file(self, k: int) -> FeatureBlock:
+        read = read_block(self.features, self.blocks[k], self.features_run)
+        if self.labels is None:
+            return read
+        told = labels_of(self.labels, read.keys).tolist()
+        return replace(read, block=read.block.with_labels(dict(zip(read.block.numbers.tolist(), told, strict=True))))
 
     def unlearned(self, k: int) -> int:
         """How many samples of a block are answered and not learned."""
         block = self.block(k)
         return len(block) - len(block.learned)
-
-    def _read(self, k: int) -> FeatureBlock:
-        read: FeatureBlock | None = self.memory.get(k)
-        if read is None:
-            read = read_block(self.features, self.blocks[k], self.features_run)
-            if self.labels is not None:
-                told = labels_of(self.labels, read.keys).tolist()
-                known = dict(zip(read.block.numbers.tolist(), told, strict=True))
-                read = replace(read, block=read.block.with_labels(known))
-            self.memory.keep(k, read, _bytes_of(read.block.features))
-        return read
-
-    def has(self, part: str, k: int) -> bool:
-        """Whether a whole file is there."""
-        folder, name = self._file(part, k)
-        return folder.is_whole(name)
-
-    def get(self, part: str, k: int) -> Any:
-        """What a file holds."""
-        folder, name = self._file(part, k)
-        content = folder.read(name)
-        if part == SUMMARIES:
-            return BlockSummary.of_bytes(content)
-        if part == BEFORE:
-            return unpack_before(content)
-        tensors, about = unpack_tensors(content, _KIND)
-        start, end = (_without_prefix(f"{state}.", tensors) for state in _STATES)
-        return Round(self._whole(start), self._whole(end), about["rows"], about["path"])
-
-    def put(self, part: str, k: int, found: Any) -> None:
-        """Write it."""
-        folder, name = self._file(part, k)
-        if part == SUMMARIES:
-            content = found.to_bytes()
-        elif part == BEFORE:
-            content = pack_before(found)
-        else:
-            states = zip(_STATES, (found.start, found.end), strict=True)
-            tensors = {f"{state}.{own}": one for state, held in states for own, one in self._changed(held).items()}
-            content = pack_tensors(tensors, {"kind": _KIND, "rows": found.rows, "path": found.path})
-        folder.write(name, content)
-
-    def _changed(self, state: State) -> dict[str, Tensor]:
-        """A state without the rows of the classes that have learned nothing since the first sample."""
-        packed = dict(state)
-        for name, first in self.adapter.state().items():
-            if first.ndim == 2:
-                rows = (state[name] != first).any(dim=1).nonzero()[:, 0]
-                packed |= {name: state[name][rows], _ROWS + name: rows}
-        return packed
-
-    def _whole(self, packed: dict[str, Tensor]) -> State:
-        """The state that `_changed` packed."""
-        first, rows = self.adapter.state(), _without_prefix(_ROWS, packed)
-        own = {name: tensor for name, tensor in packed.items() if not name.startswith(_ROWS)}
-        return own | {name: first[name].index_copy(0, place, own[name]) for name, place in rows.items()}
 
     def answered(self, k: int, version: int | None = None) -> Labelled | None:
         """What is known about the labels of a block, if they are there (from its states after this round)."""
@@ -138,11 +49,3 @@ class StoredBlocks:
         """The labels that were written."""
         name = block_name(self.blocks[k], "parquet")
         return read_answers(self.out, name, self.run, self.adapter.classifier.class_names)
-
-
-def _bytes_of(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
-def _without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)}

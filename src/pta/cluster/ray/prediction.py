@@ -16,11 +16,11 @@ from pta.cluster.blocks.replay import at_state
 from pta.cluster.blocks.tasks import OnPhase, Pool, Task, no_progress
 from pta.cluster.ray.block_memory import USUAL_MEMORY, BlockMemory
 from pta.cluster.ray.extraction import KIND as FEATURE_BLOCKS
-from pta.cluster.ray.extraction import BlockExtraction, BlockJob, Features, block_name
+from pta.cluster.ray.extraction import BlockExtraction, BlockJob, Features
 from pta.cluster.ray.label_block import Failed, Labelled, LabelRow, labelled, write_labels
 from pta.cluster.ray.listing import BlockRows, read_rows
 from pta.cluster.ray.passes import StoredBlocks
-from pta.cluster.ray.storage import ABOUT, Folder, RunFolder, read_run
+from pta.cluster.ray.storage import ABOUT, Folder, RunFolder, block_name, read_run
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.labels import NONE
 from pta.core.parameters import require_number
@@ -158,9 +158,8 @@ def predict_blocks(
     if known.get("finished"):
         folder.reopen()  # so that answers before their repair do not count
     features, run, failed = source.features(pool, work, told)
-    stored = StoredBlocks(
-        *(folder.id, adapter, features, run, work.sub(folder.id), out, blocks, epsilon, labels), BlockMemory(memory)
-    )
+    found = adapter, work.sub(folder.id), blocks, epsilon, BlockMemory(memory)
+    stored = StoredBlocks(*found, folder.id, features, run, out, labels)
     if labels is not None and NONE in labels.values():
         more = pool.each([Task(StoredBlocks.unlearned, (k,)) for k in range(len(blocks))], stored)
         failed = [one + other for one, other in zip(failed, more, strict=True)]
