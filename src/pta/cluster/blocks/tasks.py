@@ -57,7 +57,8 @@ class Task:
         return self.function(shared, *self.arguments)
 
     def __repr__(self) -> str:
-        return f"{self.function.__name__}{self.arguments}"
+        short = tuple(one for one in self.arguments if isinstance(one, int | range))
+        return f"{self.function.__name__}{short}"
 
     @property
     def block(self) -> int | None:
