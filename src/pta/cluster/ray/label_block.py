@@ -80,8 +80,8 @@ def write_answers(
 ) -> Labelled:
     """Write the answers to a block from its states after some round of repair; `keys` and `learned` are as they are."""
     names, lost = pa.array(class_names, pa.string()), len(failed)
-    said = (names.take(answers.labels.numpy()), pa.array(answers.probabilities.numpy()))
-    said += (names.take(answers.zero_shot.numpy()),)
+    said = [names.take(answers.labels.numpy()), pa.array(answers.probabilities.numpy())]
+    said.append(names.take(answers.zero_shot.numpy()))
     numbers = np.concatenate([answers.numbers.numpy(), np.array([number for number, _, _ in failed], np.int64)])
     arrays = [pa.array(numbers), pa.array([*keys, *(key for _, key, _ in failed)], pa.string())]
     arrays += [pa.concat_arrays([column, pa.nulls(lost, column.type)]) if lost else column for column in said]
