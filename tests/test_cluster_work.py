@@ -213,3 +213,36 @@ def test_a_finished_run_that_lost_a_block_is_open_until_all_are_repaired(feature
     assert all(labelled(out, path.name, about["run"]) for path in tmp_path.glob("0*.parquet"))  # not yet repaired
     predict(features, tmp_path, parameters=SLOW)
     assert contents(tmp_path, "parquet") == contents(slow, "parquet")
+
+
+def test_a_scan_in_two_levels_has_the_same_bits_in_any_order(features, monkeypatch):
+    monkeypatch.setattr(loop, "GROUP", 3)
+    classifier = FeatureFolder.find(str(features)).classifier()
+    blocks = cut(range(100), torch.randn(100, classifier.dim), 10)
+    adapter = create_adapter("pta", classifier)
+
+    def passed(pool):
+        return loop.run_passes(loop.BlocksInMemory(adapter, blocks), pool, [0] * 10, lambda *_: lambda done: None)
+
+    class Slow(Backwards):
+        """Ends the scan of the first group after all else."""
+
+        def each(self, tasks, shared, told=None, then=lambda *_: ()):
+            kept = []
+
+            def held(task, result):
+                if task.function is loop._scan and task.arguments[0].start == 0:
+                    kept.append((task, result))
+                    return ()
+                return then(task, result)
+
+            done = super().each(tasks, shared, then=held)
+            for one in kept:
+                done += self.each(then(*one), shared, then=then)
+            return done
+
+    one, *others = [passed(pool) for pool in (ThisProcess(), Backwards(), Slow())]
+    for other in others:
+        assert all(torch.equal(one.end[name], other.end[name]) for name in one.end)
+        for a, b in zip(one.answers, other.answers, strict=True):
+            assert torch.equal(a.probabilities, b.probabilities)

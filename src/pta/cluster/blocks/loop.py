@@ -158,7 +158,8 @@ class FirstPasses:
         if task.function is _scan:
             group = self._group(block.start)
             self._being_scanned.remove(group)
-            self._scanned[group], self.after = block.stop, result
+            self._scanned[group] = block.stop
+            self.after = result or self.after  # groups end in any order
             yield from self._scan(group)
             for k in block:
                 yield Task(_replay, (k,))
