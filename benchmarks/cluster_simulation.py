@@ -21,7 +21,7 @@ LINK = 1.25e9  # bytes per second: 10 Gbit/s
 CLASSES, DIM, TAIL = 1000, 512, 41
 SEGMENT, KNOWLEDGE, ANCHORED = 4 * DIM * (CLASSES + TAIL), 8 * DIM * CLASSES, 4 * DIM * CLASSES  # bytes
 GROUP, REPAIRED = 256, 256
-MEASURED = "cluster-scaling"
+MEASURED = "cluster-costs"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from PIL import Image
 
-from pta.cluster.blocks.loop import ThisProcess
+from pta.cluster.blocks.tasks import TaskQueue, ThisProcess, nothing_more, silent
 from pta.cluster.ray.extraction import BlockExtraction, extract_blocks
 from pta.cluster.ray.listing import number_samples
 from pta.cluster.ray.prediction import FeatureFolder, predict_blocks
@@ -56,8 +56,18 @@ def contents(folder, ending):
     return {path.name: path.read_bytes() for path in sorted(folder.glob(f"*.{ending}"))}
 
 
-class Backwards(ThisProcess):
-    """Does the last task first."""
+class LastFirst(TaskQueue):
+    """Gives the last of the tasks that wait."""
 
-    def each(self, tasks, shared, told=lambda done: None):
-        return super().each(tasks[::-1], shared, told)[::-1]
+    def take(self, worker=None):
+        return self._waiting.pop() if self._waiting else None
+
+
+class Backwards(ThisProcess):
+    """Does the last of the tasks that wait first."""
+
+    def each(self, tasks, shared, told=silent, then=nothing_more):
+        queue = LastFirst(tasks, then)
+        while (number := queue.take()) is not None:
+            queue.finish(number, queue.tasks[number](shared))
+        return queue.ordered()

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from cluster_runs import BLOCK, CLASSES, FASHION, Backwards, contents, extract, extraction_of, predict, write_pictures
 
 from pta.cluster import run_blocks, scan, start_of, summarise_block
-from pta.cluster.blocks.loop import ThisProcess
 from pta.cluster.blocks.scanning import pack_before, unpack_before
+from pta.cluster.blocks.tasks import ThisProcess
 from pta.cluster.ray.extraction import read_block
 from pta.cluster.ray.prediction import FeatureFolder, predict_blocks, predict_streams
 from pta.cluster.ray.storage import Folder

@@ -26,7 +26,7 @@ from effort import repeated
 from processes import wait_until
 
 from pta.cli import on_cluster
-from pta.cluster.blocks.loop import ThisProcess
+from pta.cluster.blocks.tasks import ThisProcess, nothing_more
 from pta.cluster.ray.prediction import predict_streams
 from pta.cluster.ray.ray_pool import RayPool, connected
 from pta.cluster.ray.storage import Folder
@@ -103,8 +103,8 @@ def test_a_killed_worker_changes_nothing(pictures, plain, two, tmp_path, seed):
 
         done = 0
 
-        def each(self, tasks, shared, told=None):
-            return two.each(tasks, shared, self._told)
+        def each(self, tasks, shared, told=None, then=nothing_more):
+            return two.each(tasks, shared, self._told, then)
 
         def _told(self, _):
             self.done += 1

@@ -13,8 +13,8 @@ from pta.cli.messages import say, warn
 from pta.cli.options import ClassTexts, ClusterOptions, NamedModel, TextOptions
 from pta.cli.output import progress, require_folder_place, write_json
 from pta.cli.predict_options import PredictOptions
-from pta.cluster.blocks.loop import OnPhase, OnProgress
 from pta.cluster.blocks.scanning import require_summable
+from pta.cluster.blocks.tasks import OnPhase, OnProgress
 from pta.cluster.ray.extraction import BlockExtraction, extract_blocks
 from pta.cluster.ray.label_block import Failed
 from pta.cluster.ray.listing import Listing, number_samples
@@ -207,7 +207,9 @@ def _predict(
 ) -> None:
     with _phases() as phases:
         labels = given.labels(adapter.classifier.class_names)
-        done = predict_blocks(source, adapter, pool, on.folder, given.epsilon, phases, labels)
+        done = predict_blocks(
+            source, adapter, pool, on.folder, given.epsilon, phases, labels, int(on.how.block_memory * 2**30)
+        )
     _warn_of_labels_without_samples(given, done)
     if given.state.state is not None:
         write_atomically(given.state.state, on.folder.read(STATE))

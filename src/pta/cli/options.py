@@ -324,6 +324,10 @@ class ClusterOptions:
         int | None,
         typer.Option(min=1, help="With --cluster: workers.", show_default="one per GPU or, without, per processor"),
     ] = None
+    block_memory: Annotated[
+        float,
+        typer.Option(min=0, max=1024, help="With --cluster: GiB of blocks that each worker keeps in memory."),
+    ] = 1.0
     trust_network: Annotated[
         bool, typer.Option("--trust-network", help="With --cluster: run without Ray's token authentication.")
     ] = False

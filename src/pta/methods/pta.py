@@ -243,10 +243,10 @@ class PTA(Adapter):
 
         return reduce(Segment.followed_by, map(summary, range(0, len(batch), _MAX_BATCH)))
 
-    def touches(self, samples: Samples, labels: Labels | None = None) -> Touches:
-        """Which classes learn from samples that were checked and are where the classifier is."""
+    def touches(self, samples: Samples, labels: Labels | None = None, logits: Tensor | None = None) -> Touches:
+        """Which classes learn from samples that were checked and are where the classifier is, by zero-shot logits."""
         zero_shot = self.zero_shot(samples)
-        touches = touches_on_host(self.prototypes, zero_shot, zero_shot.logits, self.rule)
+        touches = touches_on_host(self.prototypes, zero_shot, zero_shot.logits if logits is None else logits, self.rule)
         return touches if labels is None else touches.with_labels(labels, self.label_weight)
 
     @torch.no_grad()

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pta.core.classifier import ZeroShotClassifier
 from pta.core.labels import NONE, UNKNOWN, Labels
 from pta.core.parameters import require_count
 from pta.core.plain import plain_tensor
@@ -14,6 +15,7 @@ from pta.core.samples import Samples
 from pta.errors import InvalidSamples
 
 USUAL_SIZE = 65_536
+AT_ONCE = 256  # rows, what the caches hold
 _LARGEST_NUMBER = 2**53
 
 
@@ -26,6 +28,7 @@ class Block:
     numbers: Tensor  # n, int64, ascending: the samples that have features
     features: Tensor  # n×d, none longer than one
     labels: Labels | None = None  # n class numbers to be learned, or UNKNOWN, or NONE: answered and not learned
+    zero_shot: Tensor | None = None  # n×C logits, if they are kept
 
     @classmethod
     def of(cls, start: int, count: int, numbers: object, features: object, failed: Sequence[int] = ()) -> "Block":
@@ -41,6 +44,18 @@ class Block:
         """The same with the labels of some samples, by their numbers."""
         return replace(self, labels=np.array([labels.get(one, UNKNOWN) for one in self.numbers.tolist()], np.int64))
 
+    def scored(self, classifier: ZeroShotClassifier) -> "Block":
+        """The same with zero-shot logits."""
+        logits = classifier.anchors.new_empty(len(self), classifier.classes)
+        for first in range(0, len(self), AT_ONCE):
+            rows = slice(first, first + AT_ONCE)
+            logits[rows] = classifier.logits(self.features[rows].to(logits))
+        return replace(self, zero_shot=logits)
+
+    def logits_of(self, first: int, last: int) -> Tensor | None:
+        """A copy of the zero-shot logits of some rows, if they are kept."""
+        return None if self.zero_shot is None else self.zero_shot[first:last].clone()
+
     def labels_of(self, first: int, last: int) -> Labels | None:
         """The labels of some rows, if there are any."""
         return None if self.labels is None else self.labels[first:last]
@@ -51,7 +66,8 @@ class Block:
         if self.labels is None or not (self.labels == NONE).any():
             return self
         kept = np.flatnonzero(self.labels != NONE)
-        return replace(self, numbers=self.numbers[kept], features=self.features[kept], labels=self.labels[kept])
+        numbers, features = self.numbers[kept], self.features[kept]
+        return replace(self, numbers=numbers, features=features, labels=self.labels[kept], zero_shot=None)
 
 
 def cut(
@@ -103,6 +119,8 @@ def _in_order(
     rows = (features if isinstance(features, Samples) else Samples.of(features)).features.detach()
     if len(rows) != len(given):
         raise InvalidSamples(f"there are {len(given)} numbers for {len(rows)} features")
+    if bool((given.diff() > 0).all()):
+        return given, rows
     order = given.argsort()
     return given[order], rows[order]
 

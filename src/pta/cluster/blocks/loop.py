@@ -1,15 +1,15 @@
 """The loop over all blocks of a stream: summarise, scan, replay, then verify and repair until all ends meet.
 
-Each pass is a list of tasks for a pool: this process, or workers elsewhere. What tasks find is kept by `BlockWork`, in
-memory or in files. A task that finds its result there does nothing, so it may run twice, anywhere and in any order, and
-the same call resumes after a kill.
+The work is cut into tasks for a pool: this process, or workers elsewhere. A task begins as soon as what it needs is
+there. What tasks find is kept by `BlockWork`, in memory or in files. A task that finds its result there does nothing,
+so it may run twice, anywhere and in any order, and the same call resumes after a kill.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from pta.cluster.blocks.block import Block, require_whole_stream
 from pta.cluster.blocks.prototype_blocks import Knowledge
@@ -25,62 +25,13 @@ from pta.cluster.blocks.scanning import (
     summarise_block,
 )
 from pta.cluster.blocks.summary import BlockGroup, BlockSummary, State
+from pta.cluster.blocks.tasks import OnPhase, Pool, Task, ThisProcess, no_progress
 from pta.core.parameters import require_number
 from pta.errors import InvalidSamples
 from pta.methods.adapter import Adapter
 
-Shared = TypeVar("Shared")
-Result = TypeVar("Result")
-OnProgress = Callable[[int], None]
-"""OnProgress how many tasks are done, after each."""
-OnPhase = Callable[[str, int], OnProgress]
-"""OnProgress what begins and of how many tasks it consists."""
-
-SUMMARIES, BEFORE = "summaries", "before"
+SUMMARIES, BEFORE, _ANSWERS = "summaries", "before", "answers"
 _USUAL_ROUNDS = 4
-
-
-def no_progress(what: str, count: int) -> OnProgress:
-    """Tell nobody."""
-    return lambda done: None
-
-
-class Pool(Protocol):
-    """Where tasks run."""
-
-    def each(
-        self, tasks: Sequence[Callable[[Shared], Result]], shared: Shared, told: OnProgress = lambda done: None
-    ) -> list[Result]:
-        """The results of all tasks, in the order of the tasks; each is called with what they share."""
-
-
-class ThisProcess:
-    """One task after another, here: what workers elsewhere must equal."""
-
-    def each(
-        self, tasks: Sequence[Callable[[Shared], Result]], shared: Shared, told: OnProgress = lambda done: None
-    ) -> list[Result]:
-        """The results of all tasks."""
-        results: list[Result] = []
-        for task in tasks:
-            results.append(task(shared))
-            told(len(results))
-        return results
-
-
-@dataclass(frozen=True, repr=False)
-class Task:
-    """A call of a function with what all tasks share, and with arguments of its own; it can be sent elsewhere."""
-
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
-
-    def __call__(self, shared: Any) -> Any:
-        """Do it."""
-        return self.function(shared, *self.arguments)
-
-    def __repr__(self) -> str:
-        return f"{self.function.__name__}{self.arguments}"
 
 
 @dataclass(frozen=True)
@@ -91,7 +42,6 @@ class Round:
     end: State
     rows: int = 0  # of a repair: how many of the first answers may differ
     path: int = 0  # the round whose start led to the end
-    answers: BlockAnswers | None = None  # of the replay
 
 
 class BlockWork(Protocol):
@@ -108,6 +58,9 @@ class BlockWork(Protocol):
     def block(self, k: int) -> Block:
         """The features of a block."""
 
+    def scored(self, k: int) -> Block:
+        """The same with zero-shot logits, if they can be kept until the block is replayed."""
+
     def has(self, part: str, k: int) -> bool:
         """Whether a part of what is known about a block was found."""
 
@@ -117,11 +70,14 @@ class BlockWork(Protocol):
     def put(self, part: str, k: int, found: Any) -> None:
         """Keep it."""
 
-    def answered(self, k: int) -> Any:
-        """What `answer` gave for a block, if that was done."""
+    def answered(self, k: int, version: int | None = None) -> Any:
+        """What `answer` gave for a block, if that was done (for these states)."""
 
-    def answer(self, k: int, answers: BlockAnswers) -> Any:
-        """Keep the final answers to a block."""
+    def answer(self, k: int, answers: BlockAnswers, version: int) -> Any:
+        """Keep the answers to a block from its states after this round."""
+
+    def answers(self, k: int) -> BlockAnswers:
+        """The answers that are kept."""
 
 
 @dataclass(frozen=True)
@@ -149,68 +105,141 @@ class Passed:
 def run_passes(work: BlockWork, pool: Pool, failed: Sequence[int], told: OnPhase = no_progress) -> Passed:
     """Answer one stream; `failed` samples of each block are not learned: they could not be read, or are not to be."""
     count = len(failed)
-    all_blocks = [(k,) for k in range(count)]
-
-    def each(what: str, function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> list[Result]:
-        tasks = [Task(function, given) for given in arguments]
-        return pool.each(tasks, work, told(what, len(tasks)))
-
-    each(SUMMARIES, _summarise, list(enumerate(accumulate(failed[:-1], initial=0))))
-    after = scan_blocks(work, pool, count)
-    each("answers", _replay, all_blocks)
+    first = FirstPasses(work, count, told)
+    pool.each([Task(_summarise, given) for given in enumerate(accumulate(failed[:-1], initial=0))], work, then=first)
+    moved, rounds = first.moved, 0
     version, path, rows = [0] * count, [0] * count, [0] * count
-    suspects, rounds = list(range(1, count)), 0
-    while suspects:
-        arguments = [(k, rounds + 1, version[k], path[k], version[k - 1]) for k in suspects]
-        found = each(f"verification, round {rounds + 1}", _repair, arguments)
-        moved = {k: more for k, more in zip(suspects, found, strict=True) if more is not None}
-        rounds += bool(moved)
+    while moved:
+        rounds += 1
         for k, (more, of_end) in moved.items():
             version[k], path[k], rows[k] = rounds, of_end, max(rows[k], more)
-        suspects = [k + 1 for k in moved if k + 1 < count]
-    answers = each("labels", _answer, list(zip(range(count), version, rows, strict=True)))
+        suspects = [k + 1 for k in sorted(moved) if k + 1 < count]
+        tasks = [Task(_repair, (k, rounds + 1, version[k], path[k], version[k - 1])) for k in suspects]
+        found = pool.each(tasks, work, told(f"verification, round {rounds + 1}", len(tasks)))
+        moved = {k: more for k, more in zip(suspects, found, strict=True) if more is not None}
+    answers, repaired = first.answers, [k for k in range(count) if rows[k]]
+    if repaired:
+        again = [Task(_answer, (k, version[k], rows[k])) for k in repaired]
+        answers |= zip(repaired, pool.each(again, work, told("labels", len(again))), strict=True)
     end = work.get(_round(version[-1]), count - 1).end
-    if isinstance(after, Knowledge):
-        end = {**end, "knowledge": after.knowledge.to(end["knowledge"])}  # which is exact
-    return Passed(answers, end, rounds, rows, version)
+    if isinstance(first.after, Knowledge):
+        end = {**end, "knowledge": first.after.knowledge.to(end["knowledge"])}  # which is exact
+    return Passed([answers[k] for k in range(count)], end, rounds, rows, version)
 
 
-def scan_blocks(work: BlockWork, pool: Pool, count: int) -> Before:
-    """Keep what was learned before each block, and give what was learned after the last; many blocks in two levels."""
-    groups = [range(first, min(first + GROUP, count)) for first in range(0, count, GROUP)]
-    before = [start_of(work.adapter)]
-    if len(groups) > 1:
-        before = scan(work.adapter, before[0], pool.each([Task(_across, (group,)) for group in groups], work))[:-1]
-    return pool.each([Task(_scan, given) for given in zip(groups, before, strict=True)], work)[-1]
+class FirstPasses:
+    """What can begin after each task: a block is scanned once all before it are summarised, and replayed once scanned.
+
+    It is verified once the block before is replayed. With many blocks the scan has two levels: groups are composed, and
+    a group is scanned from what all groups before it teach together. So what is added to what never depends on time.
+    """
+
+    def __init__(self, work: BlockWork, count: int, told: OnPhase = no_progress) -> None:
+        self.answers: dict[int, Any] = {}
+        self.moved: dict[int, tuple[int, int]] = {}  # by the first verification: the rows and the path
+        self.after: Before | None = None  # what was learned after the last block
+        self._work, self._count, self._size = work, count, GROUP
+        self._summarised: set[int] = set()
+        self._scanned = {group: group.start for group in self._groups()}
+        self._being_scanned: set[range] = set()
+        self._before: list[Before | None] = [None]  # of groups; the first begins where the adapter is
+        self._composed: dict[range, BlockGroup] = {}
+        self._told = [told(what, count) for what in ("summaries", "answers")]
+
+    def __call__(self, task: Task, result: Any) -> list[Task]:
+        """The tasks that can begin after one."""
+        return list(self._following(task, result))
+
+    def _groups(self) -> list[range]:
+        return [range(at, min(at + self._size, self._count)) for at in range(0, self._count, self._size)]
+
+    def _following(self, task: Task, result: Any) -> Iterator[Task]:
+        block = task.arguments[0]
+        if task.function is _scan:
+            group = self._group(block.start)
+            self._being_scanned.remove(group)
+            self._scanned[group] = block.stop
+            self.after = result or self.after  # groups end in any order
+            yield from self._scan(group)
+            for k in block:
+                yield Task(_replay, (k,))
+        elif task.function is _across:
+            self._composed[block] = result
+            yield from self._chain()
+        elif task.function is _summarise:
+            self._summarised.add(block)
+            self._told[0](len(self._summarised))
+            group = self._group(block)
+            yield from self._scan(group)
+            if group.stop < self._count and self._summarised.issuperset(group):
+                yield Task(_across, (group,))
+        elif task.function is _replay:
+            self.answers[block] = result
+            self._told[1](len(self.answers))
+            for k in (block, block + 1):
+                if k in self.answers and k - 1 in self.answers:
+                    yield Task(_repair, (k, 1, 0, 0, 0))
+        elif result is not None:
+            self.moved[block] = result
+
+    def _group(self, k: int) -> range:
+        return range(at := k - k % self._size, min(at + self._size, self._count))
+
+    def _scan(self, group: range) -> Iterator[Task]:
+        """Scan as many blocks of a group as follow without a gap; one such task at a time."""
+        number, first = group.start // self._size, self._scanned[group]
+        last = first
+        while last < group.stop and last in self._summarised:
+            last += 1
+        if last > first and number < len(self._before) and group not in self._being_scanned:
+            self._being_scanned.add(group)
+            yield Task(_scan, (range(first, last), group, self._before[number], last == self._count))
+
+    def _chain(self) -> Iterator[Task]:
+        """Scan the groups before which all are composed."""
+        groups = self._groups()
+        while (group := groups[len(self._before) - 1]) in self._composed:
+            before = self._before[-1] or start_of(self._work.adapter)
+            self._before.append(scan(self._work.adapter, before, [self._composed.pop(group)])[-1])
+            yield from self._scan(groups[len(self._before) - 1])
 
 
 def _round(number: int) -> str:
-    return f"round-{number:04d}"
+    return f"states-{number:04d}"
 
 
 def _summarise(work: BlockWork, k: int, failed_before: int) -> None:
     if not work.has(SUMMARIES, k):
-        work.put(SUMMARIES, k, summarise_block(work.adapter, work.block(k), failed_before))
+        work.put(SUMMARIES, k, summarise_block(work.adapter, work.scored(k), failed_before))
 
 
 def _across(work: BlockWork, group: range) -> BlockGroup:
     return across(work.adapter, [work.get(SUMMARIES, k) for k in group])
 
 
-def _scan(work: BlockWork, group: range, before: Before) -> Before:
-    *found, after = scan(work.adapter, before, [work.get(SUMMARIES, k) for k in group])
-    for k, learned in zip(group, found, strict=True):
-        work.put(BEFORE, k, learned)
-    return after
+def _scan(work: BlockWork, blocks: range, group: range, before: Before | None, is_last: bool) -> Before | None:
+    """Keep what was learned before each of some blocks of a group, and before the one that follows in the group.
+
+    `before` is what was learned before the group. Gives what was learned after the last block of all.
+    """
+    if blocks.start > group.start:
+        before = work.get(BEFORE, blocks.start)
+    learned = scan(work.adapter, before or start_of(work.adapter), [work.get(SUMMARIES, k) for k in blocks])
+    for k, one in enumerate(learned, blocks.start):
+        if k < group.stop and (k > blocks.start or k == group.start):
+            work.put(BEFORE, k, one)
+    return learned[-1] if is_last else None
 
 
-def _replay(work: BlockWork, k: int) -> None:
-    if work.has(_round(0), k):
-        return
+def _replay(work: BlockWork, k: int) -> Any:
+    if work.has(_round(0), k) and (done := work.answered(k)) is not None:
+        return done
     previous = (work.get(BEFORE, k - 1), work.get(SUMMARIES, k - 1)) if k else None
     start = boundary(work.adapter, work.get(BEFORE, k), previous)
     answers, end = replay_block(work.adapter, work.block(k), work.get(SUMMARIES, k), start)
-    work.put(_round(0), k, Round(start, end, answers=answers))
+    done = work.answer(k, answers, 0)
+    work.put(_round(0), k, Round(start, end))
+    return done
 
 
 def _repair(
@@ -234,16 +263,12 @@ def _repair(
 
 
 def _answer(work: BlockWork, k: int, version: int, rows: int) -> Any:
-    """Keep the answers, of which the first `rows` are those of the repaired start."""
-    if (done := work.answered(k)) is not None:
+    """Keep the answers again, of which the first `rows` are those of the repaired start."""
+    if (done := work.answered(k, version)) is not None:
         return done
-    answers = work.get(_round(0), k).answers
-    if rows:
-        start = work.get(_round(version), k).start
-        answers = answers.starting_with(
-            replay_block(work.adapter, work.block(k), work.get(SUMMARIES, k), start, rows)[0]
-        )
-    return work.answer(k, answers)
+    start = work.get(_round(version), k).start
+    again = replay_block(work.adapter, work.block(k), work.get(SUMMARIES, k), start, rows)[0]
+    return work.answer(k, work.answers(k).starting_with(again), version)
 
 
 @dataclass(frozen=True)
@@ -259,6 +284,8 @@ class BlocksInMemory:
         """A block."""
         return self.blocks[k]
 
+    scored = block
+
     def has(self, part: str, k: int) -> bool:
         """Whether it was found."""
         return (part, k) in self.found
@@ -271,12 +298,17 @@ class BlocksInMemory:
         """Keep it."""
         self.found[part, k] = found
 
-    def answered(self, k: int) -> None:
+    def answered(self, k: int, version: int | None = None) -> None:
         """Nothing is answered twice."""
 
-    def answer(self, k: int, answers: BlockAnswers) -> BlockAnswers:
+    def answer(self, k: int, answers: BlockAnswers, version: int) -> BlockAnswers:
         """The answers themselves."""
+        self.put(_ANSWERS, k, answers)
         return answers
+
+    def answers(self, k: int) -> BlockAnswers:
+        """The answers that are kept."""
+        return self.get(_ANSWERS, k)
 
 
 @dataclass(frozen=True)

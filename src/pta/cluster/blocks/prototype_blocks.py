@@ -7,7 +7,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from pta.cluster.blocks.block import Block
+from pta.cluster.blocks.block import AT_ONCE, Block
 from pta.cluster.blocks.summary import BlockGroup, BlockSummary, Part, State
 from pta.core.samples import Samples
 from pta.engines.pta.advance import advance
@@ -17,7 +17,6 @@ from pta.engines.segments.affine import AffineMap, AnchoredMap, unit
 from pta.engines.segments.segment import Segment
 from pta.methods.pta import PTA
 
-AT_ONCE = 256  # what the caches hold
 _MOST_TOUCHES = 16  # per sample, that are kept for the second pass
 
 
@@ -45,8 +44,9 @@ class PrototypeBlocks:
             return BlockSummary(*counts)
         about = self.rule, len(self.anchors), self.fingerprint
         parts = [part.to(self.anchors) for part in Samples.unchecked(block.features).batches(AT_ONCE)]
-        told = [block.labels_of(first, first + AT_ONCE) for first in range(0, len(block), AT_ONCE)]
-        found = map(self.adapter.touches, parts, told)
+        ends = [(first, first + AT_ONCE) for first in range(0, len(block), AT_ONCE)]
+        known = ((block.labels_of(*rows), block.logits_of(*rows)) for rows in ends)
+        found = (self.adapter.touches(part, *one) for part, one in zip(parts, known, strict=True))
         if self.rule.threshold * _MOST_TOUCHES < 1:
             segments = (Segment.of(part.features, touches, *about) for part, touches in zip(parts, found, strict=True))
             return BlockSummary(*counts, reduce(Segment.followed_by, segments))

@@ -6,8 +6,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from pta.cluster.blocks.block import Block
-from pta.cluster.blocks.prototype_blocks import AT_ONCE
+from pta.cluster.blocks.block import AT_ONCE, Block
 from pta.cluster.blocks.summary import BlockSummary, State
 from pta.core.samples import Samples
 from pta.errors import StateMismatch
@@ -55,7 +54,8 @@ def replay_block(
     for first in range(0, len(numbers), AT_ONCE):
         last = min(first + AT_ONCE, len(numbers))
         samples = Samples.unchecked(block.features[first:last]).to(adapter.classifier.anchors)
-        z = adapter.classifier.logits(samples.features)
+        kept = block.logits_of(first, last)
+        z = adapter.classifier.logits(samples.features) if kept is None else kept
         zero_shot = _best(z)
         if block.labels is not None:
             logits = there.step_or_answer(samples, block.labels[first:last])

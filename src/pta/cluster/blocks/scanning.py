@@ -97,7 +97,9 @@ def _blocks_of(adapter: Any) -> Any:
 def pack_before(before: Before) -> bytes:
     """The content of a file."""
     if isinstance(before, Knowledge):
+        learned = before.knowledge.any(dim=1)
         held = {name: part for name, part in vars(before).items() if isinstance(part, Tensor)}
+        held |= {"knowledge": before.knowledge[learned], "learned": learned}
         return pack_tensors(held, {"kind": _KIND, "position": before.position})
     parts = {name: sums for name, sums in vars(before).items() if sums is not None}
     tensors = {f"{name}.{piece}": part for name, sums in parts.items() for piece, part in sums.tensors.items()}
@@ -110,7 +112,10 @@ def unpack_before(content: bytes) -> Before:
     """What `pack_before` packed."""
     tensors, about = unpack_tensors(content, _KIND)
     if "position" in about:
-        return Knowledge(about["position"], tensors["knowledge"], tensors["touched"], tensors.get("unscaled"))
+        rows, learned = tensors["knowledge"], tensors["learned"]
+        knowledge = rows.new_zeros(len(learned), rows.shape[1])
+        knowledge[learned] = rows
+        return Knowledge(about["position"], knowledge, tensors["touched"], tensors.get("unscaled"))
 
     def sums(name: str) -> Sums:
         own = {key.removeprefix(f"{name}."): part for key, part in tensors.items() if key.startswith(f"{name}.")}

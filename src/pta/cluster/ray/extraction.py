@@ -15,10 +15,11 @@ from safetensors.torch import load
 from torch import Tensor
 
 from pta.cluster.blocks.block import Block
-from pta.cluster.blocks.loop import OnPhase, OnProgress, Pool, Result, Task
+from pta.cluster.blocks.tasks import OnPhase, OnProgress, Pool, Result, Task
+from pta.cluster.ray.findings import FeatureBlock
 from pta.cluster.ray.label_block import Failed
 from pta.cluster.ray.listing import Listing, read_rows
-from pta.cluster.ray.storage import Folder, RunFolder, run_id
+from pta.cluster.ray.storage import Folder, RunFolder, block_name, run_id
 from pta.core.classifier import ZeroShotClassifier
 from pta.data.features import STORED_AS
 from pta.door.files import packed_in_order
@@ -30,15 +31,6 @@ from pta.run.gpu.encoder_program import COMPILED_FROM, EncoderProgram
 from pta.run.reading import Reading
 
 KIND = "feature blocks"
-
-
-def block_name(rows: range, ending: str = "safetensors") -> str:
-    """The file of a block, by its first row and the row after its last.
-
-    >>> block_name(range(0, 65_536))
-    '000000000000-000000065536.safetensors'
-    """
-    return f"{rows.start:012d}-{rows.stop:012d}.{ending}"
 
 
 @lru_cache(1)
@@ -131,30 +123,19 @@ Features = tuple[Folder, str, list[int]]
 """A folder of feature blocks, their run, and how many samples of each block have no features."""
 
 
-@dataclass(frozen=True)
-class FeatureBlock:
-    """A block as the second pass reads it."""
-
-    block: Block
-    keys: dict[int, str]  # by number, also of samples that could not be read
-    failed: list[Failed]
-
-
 def read_block(folder: Folder, rows: range, run: str) -> FeatureBlock:
     """The features of a finished block, if it is of this run."""
     name = block_name(rows)
     about = folder.about(name)
     if about.get("run") != run:
         raise UnreadableFile(f"{folder.path(name)} is cut short or of another run; run the command that makes it again")
-    tensors = {key: tensor.clone() for key, tensor in load(folder.read(name)).items()}  # aligned like any tensor
+    tensors = load(folder.read(name))
     with naming(folder.path(name)):
-        numbers = tensors["numbers"]
-        keys = dict(zip(numbers.tolist(), json.loads(bytes(tensors["paths"].tolist())), strict=True))
         failed: list[Failed] = [tuple(one) for one in about["failed"]]
-        keys |= {number: key for number, key, _ in failed}
-        features = tensors[STORED_AS["features"]]
-        block = Block.of(rows.start, len(rows), numbers, features, [number for number, _, _ in failed])
-        return FeatureBlock(block, keys, failed)
+        numbers, features = tensors["numbers"], tensors[STORED_AS["features"]]
+        keys = dict(zip(numbers.tolist(), json.loads(tensors["paths"].numpy().tobytes()), strict=True))
+        block = Block.of(rows.start, len(rows), numbers.clone(), features, [number for number, _, _ in failed])
+        return FeatureBlock(block, [keys[number] for number in block.numbers.tolist()], failed)
 
 
 @dataclass(frozen=True)

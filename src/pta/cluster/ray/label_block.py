@@ -9,13 +9,17 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import torch
 
+from pta.cluster.blocks.replay import BlockAnswers
 from pta.cluster.ray.storage import Folder
-from pta.errors import PtaError
+from pta.errors import PtaError, UnreadableFile
 
 _COLUMNS = (
     ("number", pa.int64()),
@@ -57,34 +61,84 @@ def write_labels(
     nothing = (None, None, None)
     rows = [(number, key, *said.get(number, nothing)) for number, key in keys.items()]
     arrays = [pa.array(values, kind) for values, (_, kind) in zip(zip(*rows, strict=True), _COLUMNS, strict=True)]
-    names = [column for column, _ in _COLUMNS]
     if learned is not None:  # what could not be read was not learned
         learned = [label if number in said else "" for number, label in zip(keys, learned, strict=True)]
-    for column, texts in (("stream", streams), ("learned_label", learned)):
-        if texts is not None:
-            arrays, names = [*arrays, pa.array(texts, pa.string())], [*names, column]
+    table = _table(arrays, stream=streams, learned_label=learned)
+    return _write(folder, name, {"run": run}, table, failed)
+
+
+def write_answers(
+    folder: Folder,
+    name: str,
+    run: str,
+    version: int,
+    answers: BlockAnswers,
+    keys: Sequence[str],
+    failed: Sequence[Failed],
+    class_names: Sequence[str],
+    learned: Sequence[str] | None = None,
+) -> Labelled:
+    """Write the answers to a block from its states after some round of repair; `keys` and `learned` are as they are."""
+    names, lost = pa.array(class_names, pa.string()), len(failed)
+    said = [names.take(answers.labels.numpy()), pa.array(answers.probabilities.numpy())]
+    said.append(names.take(answers.zero_shot.numpy()))
+    numbers = np.concatenate([answers.numbers.numpy(), np.array([number for number, _, _ in failed], np.int64)])
+    arrays = [pa.array(numbers), pa.array([*keys, *(key for _, key, _ in failed)], pa.string())]
+    arrays += [pa.concat_arrays([column, pa.nulls(lost, column.type)]) if lost else column for column in said]
+    table = _table(arrays, learned_label=None if learned is None else [*learned, *[""] * lost])
+    about = {"run": run, "round": str(version)}
+    return _write(folder, name, about, table.sort_by("number") if lost else table, failed)
+
+
+def _table(arrays: Sequence[Any], **more: Sequence[str | None] | None) -> Any:
+    columns = dict(zip((column for column, _ in _COLUMNS), arrays, strict=True))
+    return pa.table(columns | {name: pa.array(texts, pa.string()) for name, texts in more.items() if texts is not None})
+
+
+def _write(folder: Folder, name: str, about: Mapping[str, str], table: Any, failed: Sequence[Failed]) -> Labelled:
     content = BytesIO()
-    about = {"run": run, "failed": json.dumps(failed)}
-    pq.write_table(pa.table(arrays, names).replace_schema_metadata(about), content)
+    pq.write_table(table.replace_schema_metadata({**about, "failed": json.dumps(failed)}), content)
     folder.write(name, content.getvalue())
-    changed = sum(label != alone for label, _, alone in said.values())
-    return Labelled(len(said), changed, list(failed), sum(map(bool, learned or ())))
+    return _counted(table, failed)
 
 
-def labelled(folder: Folder, name: str, run: str) -> Labelled | None:
-    """What is known about a block of labels, if it is there, whole and of this run."""
+def labelled(folder: Folder, name: str, run: str, version: int | None = None) -> Labelled | None:
+    """What is known about a block of labels, if it is there, whole, of this run and after this round of repair."""
+    found = _read(folder, name, run, ["label", "zero_shot_label", "learned_label"])
+    if found is None or (version is not None and found.schema.metadata.get(b"round") != str(version).encode()):
+        return None
+    return _counted(found, [tuple(one) for one in json.loads(found.schema.metadata[b"failed"])])
+
+
+def read_answers(folder: Folder, name: str, run: str, class_names: Sequence[str]) -> BlockAnswers:
+    """What `write_answers` wrote."""
+    table = _read(folder, name, run, [column for column, _ in _COLUMNS])
+    if table is None:
+        raise UnreadableFile(f"{folder.path(name)} was removed or changed meanwhile; run the same command again")
+    table = table.filter(pc.is_valid(table["label"]))
+    names = pa.array(class_names, pa.string())
+    labels, zero_shot = (pc.index_in(table[column], names) for column in ("label", "zero_shot_label"))
+    columns = (table["number"], labels, table["probability"], zero_shot)
+    numbers, labels, probabilities, zero_shot = (torch.from_numpy(column.to_numpy().copy()) for column in columns)
+    return BlockAnswers(numbers, labels.long(), probabilities, zero_shot.long())
+
+
+def _read(folder: Folder, name: str, run: str, columns: Sequence[str]) -> Any:
+    """The columns that a file has, if it is whole and of this run."""
     try:
         with folder.open(name) as opened:
             file = pq.ParquetFile(opened)
-            about = file.schema_arrow.metadata or {}
-            if about.get(b"run") != run.encode():
+            if (file.schema_arrow.metadata or {}).get(b"run") != run.encode():
                 return None
-            columns = ["label", "zero_shot_label", "learned_label"]
-            table = file.read([name for name in columns if name in file.schema_arrow.names])
+            return file.read([name for name in columns if name in file.schema_arrow.names])
     except (PtaError, pa.ArrowException, OSError):
         return None
-    label, alone = table["label"], table["zero_shot_label"]
-    changed = pc.sum(pc.not_equal(label, alone)).as_py() or 0
-    taught = sum(map(bool, table["learned_label"].to_pylist())) if "learned_label" in table.column_names else 0
-    failed = [tuple(one) for one in json.loads(about[b"failed"])]
-    return Labelled(len(label) - label.null_count, changed, failed, taught)
+
+
+def _counted(table: Any, failed: Sequence[Failed]) -> Labelled:
+    label = table["label"]
+    changed = pc.sum(pc.not_equal(label, table["zero_shot_label"])).as_py() or 0
+    taught = 0
+    if "learned_label" in table.column_names:
+        taught = pc.sum(pc.not_equal(table["learned_label"], "")).as_py() or 0
+    return Labelled(len(label) - label.null_count, changed, list(failed), taught)

@@ -11,14 +11,16 @@ from itertools import groupby
 from math import inf
 from typing import Any
 
-from pta.cluster.blocks.loop import OnPhase, Pool, Task, no_progress, run_passes
+from pta.cluster.blocks.loop import run_passes
 from pta.cluster.blocks.replay import at_state
+from pta.cluster.blocks.tasks import OnPhase, Pool, Task, no_progress
+from pta.cluster.ray.block_memory import USUAL_MEMORY, BlockMemory
 from pta.cluster.ray.extraction import KIND as FEATURE_BLOCKS
-from pta.cluster.ray.extraction import BlockExtraction, BlockJob, Features, block_name
+from pta.cluster.ray.extraction import BlockExtraction, BlockJob, Features
 from pta.cluster.ray.label_block import Failed, Labelled, LabelRow, labelled, write_labels
 from pta.cluster.ray.listing import BlockRows, read_rows
 from pta.cluster.ray.passes import StoredBlocks
-from pta.cluster.ray.storage import ABOUT, Folder, RunFolder, read_run
+from pta.cluster.ray.storage import ABOUT, Folder, RunFolder, block_name, read_run
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.labels import NONE
 from pta.core.parameters import require_number
@@ -125,10 +127,11 @@ def predict_blocks(
     epsilon: float,
     told: OnPhase = no_progress,
     labels: Mapping[str, int] | None = None,
+    memory: int = USUAL_MEMORY,
 ) -> PredictedBlocks:
     """Answer one stream from the state that the adapter has, as one process would; the end state is in the folder.
 
-    Labels that are learned are class numbers (or NONE) by the samples' keys.
+    Labels that are learned are class numbers (or NONE) by the samples' keys. A worker keeps blocks of `memory` bytes.
     """
     epsilon = require_number("epsilon", epsilon, 0.0, inf)
     inputs: dict[str, Any] = {
@@ -152,8 +155,11 @@ def predict_blocks(
         raise StateMismatch(
             f"{out.address} has lost blocks, and the state has gone on since; start again from the state before"
         )
+    if known.get("finished"):
+        folder.reopen()  # so that answers before their repair do not count
     features, run, failed = source.features(pool, work, told)
-    stored = StoredBlocks(folder.id, adapter, features, run, work.sub(folder.id), out, blocks, epsilon, labels)
+    found = adapter, work.sub(folder.id), blocks, epsilon, BlockMemory(memory)
+    stored = StoredBlocks(*found, folder.id, features, run, out, labels)
     if labels is not None and NONE in labels.values():
         more = pool.each([Task(StoredBlocks.unlearned, (k,)) for k in range(len(blocks))], stored)
         failed = [one + other for one, other in zip(failed, more, strict=True)]

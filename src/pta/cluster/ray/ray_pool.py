@@ -8,7 +8,7 @@ import logging
 import os
 import secrets
 import socket
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 import pta
-from pta.cluster.blocks.loop import OnProgress, Result, Shared
+from pta.cluster.blocks.tasks import OnProgress, OnResult, Result, Shared, TaskQueue, nothing_more, silent
 from pta.errors import InvalidParameter, MachineFailure, StateMismatch, first_line
 from pta.measure.provenance import code_version
 
@@ -33,6 +33,10 @@ _OFFLINE = {"HF_HUB_OFFLINE": "1"}  # a model is read from a shared path, not fe
 class _Worker:
     """What an actor does."""
 
+    def __init__(self) -> None:
+        self._held: list[Any] = []
+        self._shared: Any = None
+
     def start(self, version: str) -> None:
         """Compute on one thread, by the code that the driver has."""
         torch.set_num_threads(1)
@@ -40,8 +44,13 @@ class _Worker:
         if own != version:
             raise StateMismatch(f"a worker runs pta {own}, the driver {version}; install the same on every machine")
 
-    def run(self, task: Callable[[Shared], Result], shared: Shared) -> Result:
-        return task(shared)
+    def run(self, task: Callable[[Any], Result], held: list[Any]) -> Result:
+        """Do a task; what all share is fetched once, and stays with what the tasks keep in it."""
+        if held != self._held:
+            import ray
+
+            self._held, self._shared = held, ray.get(held[0])
+        return task(self._shared)
 
 
 def package_version() -> str:
@@ -119,6 +128,9 @@ class RayPool:
         self._busy: dict[Any, tuple[Any, int | None]] = {}  # what is awaited → who does it, and which task it is
         self._idle: list[Any] = []
         self._deaths = 0  # since a task was done
+        self._shared: Any = None
+        self._held: list[Any] = []  # its reference: in a list, which Ray leaves as it is
+        self._keepers: dict[int, Any] = {}  # who read which block last
 
     def __enter__(self) -> "RayPool":
         return self
@@ -128,31 +140,33 @@ class RayPool:
             self._stop(actor)
 
     def each(
-        self, tasks: Sequence[Callable[[Shared], Result]], shared: Shared, told: OnProgress = lambda done: None
+        self,
+        tasks: Sequence[Callable[[Shared], Result]],
+        shared: Shared,
+        told: OnProgress = silent,
+        then: OnResult = nothing_more,
     ) -> list[Result]:
         """The results of all tasks, in the order of the tasks; after an error the pool can be used again."""
+        if shared is not self._shared:  # sent to each machine once
+            self._shared, self._held, self._keepers = shared, [self._ray.put(shared)], {}
         try:
-            return self._each(tasks, shared, told)
+            return self._each(TaskQueue(tasks, then, self._keepers), told)
         except BaseException:
             for one in [one for one, (_, number) in self._busy.items() if number is not None]:
                 self._stop(self._busy.pop(one)[0])
             raise
 
-    def _each(self, tasks: Sequence[Callable[[Shared], Result]], shared: Shared, told: OnProgress) -> list[Result]:
-        held = self._ray.put(shared)  # sent to each machine once
-        results: dict[int, Result] = {}
-        waiting, attempts = deque(range(len(tasks))), Counter[int]()
-        while len(results) < len(tasks):
+    def _each(self, queue: TaskQueue, told: OnProgress) -> list[Any]:
+        attempts = Counter[int]()
+        while not queue.is_done:
             for _ in range(self.asked - len(self._idle) - len(self._busy)):
                 self._start()
-            while waiting and self._idle:
-                following, actor = waiting.popleft(), self._idle.pop()
+            while self._idle and (following := queue.take(self._idle[-1])) is not None:
+                actor, task = self._idle.pop(), queue.tasks[following]
                 attempts[following] += 1
                 if attempts[following] > _ATTEMPTS:
-                    raise MachineFailure(
-                        f"{_ATTEMPTS} workers died at one block ({tasks[following]}); is memory short?"
-                    )
-                self._busy[actor.run.remote(tasks[following], held)] = actor, following
+                    raise MachineFailure(f"{_ATTEMPTS} workers died at one block ({task}); is memory short?")
+                self._busy[actor.run.remote(task, self._held)] = actor, following
             done, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=_SECONDS)
             if not done and all(number is None for _, number in self._busy.values()):
                 self._say("no worker has started yet; waiting")
@@ -169,18 +183,21 @@ class RayPool:
                     if self._deaths > _ATTEMPTS * self.asked:
                         raise MachineFailure(f"{self._deaths} workers died in a row; see the logs of Ray") from None
                     if number is not None:
-                        waiting.appendleft(number)
+                        queue.put_back(number)
                     continue
                 self._idle.append(actor)
                 if number is not None:
-                    results[number], self._deaths = result, 0
-                    told(len(results))
-        return [results[number] for number in range(len(tasks))]
+                    queue.finish(number, result)
+                    self._deaths = 0
+                    told(len(queue.results))
+        return queue.ordered()
 
     def _start(self) -> None:
         actor = self._actor.remote()
         self._busy[actor.start.remote(self._version)] = actor, None
 
     def _stop(self, actor: Any) -> None:
+        for block in [block for block, keeper in self._keepers.items() if keeper is actor]:
+            del self._keepers[block]
         with suppress(Exception):
             self._ray.kill(actor)

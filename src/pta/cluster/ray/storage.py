@@ -135,6 +135,15 @@ class Folder:
             raise family(error)(f"{self.path(name)} cannot be {done}: {first_line(error)}") from error
 
 
+def block_name(rows: range, ending: str = "safetensors") -> str:
+    """The file of a block, by its first row and the row after its last.
+
+    >>> block_name(range(0, 65_536))
+    '000000000000-000000065536.safetensors'
+    """
+    return f"{rows.start:012d}-{rows.stop:012d}.{ending}"
+
+
 def run_id(inputs: Mapping[str, Any]) -> str:
     """The same for the same inputs, block size included."""
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
@@ -168,8 +177,12 @@ class RunFolder:
                     "choose another folder, or remove that one"
                 )
             return known
-        self.out.write_json(ABOUT, self._about({}, finished=False))
+        self.reopen()
         return {}
+
+    def reopen(self) -> None:
+        """Say that blocks are to be made again."""
+        self.out.write_json(ABOUT, self._about({}, finished=False))
 
     def finish(self, record: Mapping[str, Any]) -> None:
         """Note what was done, after the last block."""
