@@ -120,4 +120,5 @@ class Unread:
         return UnreadSample(f"{samples} could not be read ({'; '.join(self.first)}{more}); {ADVICE}")
 
 
+NO_UNREAD = Unread()
 ADVICE = "run the same command again when it can be read, or use --give-up-unread to continue without it"

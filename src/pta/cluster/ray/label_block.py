@@ -2,7 +2,7 @@
 
 Where labels were learned, `learned_label` says which.
 
-A sample that could not be read has its row, with nothing but its number and key.
+A sample that could not be decoded or read has its row, with nothing but its number, its key and the reason.
 """
 
 import json
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pta.cluster.ray.storage import Folder
+from pta.door.patience import NO_UNREAD, Unread
 from pta.errors import PtaError
 
 _COLUMNS = (
@@ -27,7 +28,7 @@ _COLUMNS = (
 LabelRow = tuple[str, float, str]
 """Label, probability and zero-shot label of a sample."""
 Failed = tuple[int, str, str]
-"""Number and key of a sample that could not be read, and why."""
+"""Number and key of a sample that could not be decoded or read, and why."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Labelled:
     changed: int  # with another label than zero-shot's
     failed: list[Failed]
     taught: int = 0  # whose label was learned, or that were not learned because they are of none of the classes
+    unread: Unread = NO_UNREAD  # samples because of which the block was not written
+    given_up: bool = False  # whether there are others among those that failed
 
 
 def write_labels(
@@ -49,6 +52,8 @@ def write_labels(
     failed: Sequence[Failed],
     streams: Sequence[str | None] | None = None,
     learned: Sequence[str] | None = None,
+    *,
+    given_up: bool = False,
 ) -> Labelled:
     """Write the rows of a block in the order of `keys`, both by number.
 
@@ -60,15 +65,17 @@ def write_labels(
     names = [column for column, _ in _COLUMNS]
     if learned is not None:  # what could not be read was not learned
         learned = [label if number in said else "" for number, label in zip(keys, learned, strict=True)]
-    for column, texts in (("stream", streams), ("learned_label", learned)):
+    reasons = {number: complaint for number, _, complaint in failed}
+    why = [reasons.get(number) for number in keys]
+    for column, texts in (("stream", streams), ("learned_label", learned), ("reason", why)):
         if texts is not None:
             arrays, names = [*arrays, pa.array(texts, pa.string())], [*names, column]
     content = BytesIO()
-    about = {"run": run, "failed": json.dumps(failed)}
+    about = {"run": run, "failed": json.dumps(failed), **({"given_up": "true"} if given_up else {})}
     pq.write_table(pa.table(arrays, names).replace_schema_metadata(about), content)
     folder.write(name, content.getvalue())
     changed = sum(label != alone for label, _, alone in said.values())
-    return Labelled(len(said), changed, list(failed), sum(map(bool, learned or ())))
+    return Labelled(len(said), changed, list(failed), sum(map(bool, learned or ())), given_up=given_up)
 
 
 def labelled(folder: Folder, name: str, run: str) -> Labelled | None:
@@ -87,4 +94,4 @@ def labelled(folder: Folder, name: str, run: str) -> Labelled | None:
     changed = pc.sum(pc.not_equal(label, alone)).as_py() or 0
     taught = sum(map(bool, table["learned_label"].to_pylist())) if "learned_label" in table.column_names else 0
     failed = [tuple(one) for one in json.loads(about[b"failed"])]
-    return Labelled(len(label) - label.null_count, changed, failed, taught)
+    return Labelled(len(label) - label.null_count, changed, failed, taught, given_up=b"given_up" in about)

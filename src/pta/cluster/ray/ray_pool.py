@@ -1,6 +1,7 @@
 """Workers on Ray: actors of one thread each, which do whatever task comes next.
 
-A worker that dies is replaced and its task done again, by whichever worker is free. Ray Data is not used: it cuts rows
+A worker that dies is replaced and its task done again, by whichever worker is free. A block with samples that a worker
+could not read is tried by others, as long as there are such. Ray Data is not used: it cuts rows
 into blocks of its own, and here a block is a file that either is there or is computed by one task.
 """
 
@@ -18,6 +19,7 @@ import torch
 
 import pta
 from pta.cluster.blocks.loop import OnProgress, Result, Shared
+from pta.cluster.ray.elsewhere import Elsewhere
 from pta.errors import InvalidParameter, MachineFailure, StateMismatch, first_line
 from pta.measure.provenance import code_version
 
@@ -141,21 +143,28 @@ class RayPool:
     def _each(self, tasks: Sequence[Callable[[Shared], Result]], shared: Shared, told: OnProgress) -> list[Result]:
         held = self._ray.put(shared)  # sent to each machine once
         results: dict[int, Result] = {}
-        waiting, attempts = deque(range(len(tasks))), Counter[int]()
+        waiting, attempts, elsewhere = deque(range(len(tasks))), Counter[int](), Elsewhere()
         while len(results) < len(tasks):
             for _ in range(self.asked - len(self._idle) - len(self._busy)):
                 self._start()
-            while waiting and self._idle:
-                following, actor = waiting.popleft(), self._idle.pop()
+            for actor in [*self._idle]:
+                following = next((number for number in waiting if elsewhere.may_do(actor, number)), None)
+                if following is None:
+                    continue
+                waiting.remove(following)
+                self._idle.remove(actor)
                 attempts[following] += 1
                 if attempts[following] > _ATTEMPTS:
                     raise MachineFailure(
                         f"{_ATTEMPTS} workers died at one block ({tasks[following]}); is memory short?"
                     )
                 self._busy[actor.run.remote(tasks[following], held)] = actor, following
-            done, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=_SECONDS)
+            done = self._ray.wait(list(self._busy), num_returns=1, timeout=_SECONDS)[0] if self._busy else []
             if not done and all(number is None for _, number in self._busy.values()):
-                self._say("no worker has started yet; waiting")
+                results |= (given := elsewhere.without_more_workers(waiting))
+                waiting = deque(number for number in waiting if number not in given)
+                if waiting:
+                    self._say("no worker has started yet; waiting")
             for one in done:
                 actor, number = self._busy.pop(one)
                 try:
@@ -172,7 +181,9 @@ class RayPool:
                         waiting.appendleft(number)
                     continue
                 self._idle.append(actor)
-                if number is not None:
+                if number is not None and elsewhere.is_needed(actor, number, result):
+                    waiting.append(number)
+                elif number is not None:
                     results[number], self._deaths = result, 0
                     told(len(results))
         return [results[number] for number in range(len(tasks))]
