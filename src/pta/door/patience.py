@@ -21,8 +21,7 @@ MOST_UNREAD = 256
 
 _NAMED = 5  # in an error
 _OF_THE_NAME = {errno.ELOOP, errno.ENAMETOOLONG}  # which time does not change
-_ABSENT = {errno.ENOENT, errno.EACCES, errno.EPERM}
-_ABSENT_STATUS = {403, 404}  # of HTTP
+_ABSENT = {403, 404}
 
 
 @contextmanager
@@ -52,8 +51,8 @@ def require_whole(name: str, came: int, expected: int) -> None:
 
 def is_absent(error: BaseException | None) -> bool:
     """Whether a storage says that there is nothing, or nothing for this user, so that waiting rarely helps."""
-    status = getattr(error, "status", getattr(error, "code", None))
-    return getattr(error, "errno", None) in _ABSENT or status in _ABSENT_STATUS
+    status = getattr(error, "status", getattr(getattr(error, "__cause__", None), "status", None))  # of HTTP
+    return isinstance(error, FileNotFoundError | PermissionError) if status is None else status in _ABSENT
 
 
 @dataclass(eq=False)

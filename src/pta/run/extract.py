@@ -92,6 +92,7 @@ def extract(
             return job.renew(known)
         if out.exists() and not replace:
             raise _exists(out, _NO_FEATURES if known is None else job.difference(known))
+        job.require_there()
         batch = job.reading.samples_at_once
         with open_shards(out, job.inputs, len(samples), size=shard, batch=batch) as shards:
             begun = time.perf_counter()
@@ -238,6 +239,13 @@ class _Extractor:
         if unread:
             raise unread.error()
         return len(to_do)
+
+    def require_there(self) -> None:
+        """Begin no file with stamps of samples that are not there now: it could not be resumed once they are."""
+        absent = (one.key for one in self.samples.samples if one.stamp[-1] == -1)
+        unread = Unread.of(f"{key} cannot be read: it is not there" for key in absent)
+        if unread and not self.reading.give_up_unread:
+            raise unread.error()
 
     def join(self, shards: Shards, encoded: int, seconds: float) -> ExtractedFile:
         """Join the finished shards into one file."""

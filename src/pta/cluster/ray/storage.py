@@ -7,8 +7,7 @@ is refused.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +15,9 @@ from typing import IO, Any
 
 from pta.data.sources.addresses import filesystem, is_remote
 from pta.door.files import as_path, write_atomically
+from pta.door.patience import USUAL_PATIENCE, is_absent
 from pta.door.plain_files import make_folder, require_no_link
-from pta.errors import PtaError, StateMismatch, UnreadableFile, family, first_line
+from pta.errors import MachineFailure, PtaError, StateMismatch, UnreadableFile, family, first_line
 
 _LONGEST_HEADER = 100 * 2**20  # that safetensors itself takes
 ABOUT = "about.json"
@@ -57,9 +57,7 @@ class Folder:
             make_folder(Path(self.address))
             write_atomically(Path(self.path(name)), content)
             return
-        system, path = self._place
-        with self._understood(name, "written"):
-            system.pipe_file(f"{path}/{name}", content)
+        self._do(name, "written", lambda system, path: system.pipe_file(path, content))
 
     def write_json(self, name: str, content: Any) -> None:
         """The same for JSON."""
@@ -67,9 +65,8 @@ class Folder:
 
     def read(self, name: str) -> bytes:
         """The content of a file."""
-        system, path = self._place
-        with self._understood(name, "read"):
-            return system.cat_file(f"{path}/{name}")
+        content: bytes = self._do(name, "read", lambda system, path: system.cat_file(path))
+        return content
 
     def read_json(self, name: str) -> Any:
         """What a JSON file holds."""
@@ -81,9 +78,8 @@ class Folder:
 
     def open(self, name: str) -> IO[bytes]:
         """A file to read parts of."""
-        system, path = self._place
-        with self._understood(name, "read"):
-            return system.open(f"{path}/{name}", "rb")
+        file: IO[bytes] = self._do(name, "read", lambda system, path: system.open(path, "rb"))
+        return file
 
     def has(self, name: str) -> bool:
         """Whether a file of the name is there, whatever it holds."""
@@ -127,12 +123,18 @@ class Folder:
         except (PtaError, ValueError, KeyError, TypeError, AttributeError, OSError):
             return None
 
-    @contextmanager
-    def _understood(self, name: str, done: str) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # whatever the filesystem raises
-            raise family(error)(f"{self.path(name)} cannot be {done}: {first_line(error)}") from error
+    def _do(self, name: str, done: str, act: Callable[[Any, str], Any]) -> Any:
+        """What a filesystem gives for a file, asked for again while an address fails."""
+        system, folder = self._place
+
+        def once() -> Any:
+            try:
+                return act(system, f"{folder}/{name}")
+            except Exception as error:  # whatever the filesystem raises
+                kind = family(error) if is_absent(error) or not is_remote(self.address) else MachineFailure
+                raise kind(f"{self.path(name)} cannot be {done}: {first_line(error)}") from error
+
+        return USUAL_PATIENCE.ask(once)
 
 
 def run_id(inputs: Mapping[str, Any]) -> str:
