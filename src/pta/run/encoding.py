@@ -99,7 +99,7 @@ def encode_files(
         for begun in stages:
             yield begun.wait()
             if begun.stop is not None:
-                raise _with_advice(begun.stop)
+                raise _with_advice(begun.stop) from begun.stop
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from pta.core.labels import NONE
 from pta.core.parameters import require_number
 from pta.data.label_file import label_texts
 from pta.door.files import unpack_tensors
-from pta.door.patience import ADVICE, Unread
+from pta.door.patience import Unread
 from pta.errors import StateMismatch, UnreadableFile, UnreadSample, naming
 from pta.methods import create_adapter, needs_model
 from pta.methods.adapter import Adapter
@@ -217,7 +217,7 @@ def answer_streams(job: BlockJob, number: int, rows: range) -> Labelled:
         try:
             given_up |= _answer(job, listed, list(members), said, failed)
         except UnreadSample as error:
-            unread.append(str(error).removesuffix(f"; {ADVICE}"))
+            unread.append(str(error.__cause__))  # the complaint without advice
     if unread:
         return Labelled(0, 0, [], unread=Unread.of(unread))
     keys = {int(number): sample.key for number, sample in zip(listed.numbers, listed.samples, strict=True)}
