@@ -339,9 +339,15 @@ def test_the_command_ends_with_1_and_goes_on(pictures, pta, tmp_path, monkeypatc
         ended = pta(command, listed, *call, command)
         assert ended.returncode == 1
         assert "1 sample could not be read (" in ended.stderr
+        assert not list((tmp_path / command).glob("0*"))
         given_up = pta(command, listed, *call, command, "--give-up-unread")
         assert given_up.returncode == 0, given_up.stderr
         assert f"{away.parent}/pictures/0030.png cannot be read: no such file" in given_up.stderr
+
+
+def test_a_mount_that_only_workers_have_is_no_reason_to_end(tmp_path):
+    listed = listed_at("/mount/of/workers", tmp_path)
+    assert len(extraction_of(listed).listing) == COUNT
 
 
 class NoPool:
