@@ -17,7 +17,7 @@ from pta.cluster.ray.prediction import FeatureFolder, predict_blocks, predict_st
 from pta.cluster.ray.storage import Folder
 from pta.data.sources.parquet import ParquetCell
 from pta.door.patience import Patience
-from pta.errors import MachineFailure, StateMismatch, UnreadableSample, UnreadSample
+from pta.errors import MachineFailure, StateMismatch, UnreadableFile, UnreadableSample, UnreadSample
 from pta.methods import create_adapter
 
 COUNT = 90  # five blocks and a part
@@ -148,7 +148,11 @@ def test_features_without_what_was_given_up_are_made_again_once_nothing_is(pictu
     assert extract(pictures, out, give_up=True).encoded == 0
     predict(None, labels, source=FeatureFolder.find(str(out)))
     assert rows_of(labels)["label"].null_count == len(MISSING)
-    assert extract(pictures, out).encoded == 3 * BLOCK
+    with pytest.raises(UnreadSample, match="11 samples"):
+        extract(pictures, out, patience=storage(Mount(range(21, 32))))
+    with pytest.raises(UnreadableFile, match="is not finished"):  # two blocks are whole now
+        FeatureFolder.find(str(out))
+    assert extract(pictures, out).encoded == BLOCK
     assert contents(out, "safetensors") == whole["extract", "stop"]
     with pytest.raises(StateMismatch, match="another source"):
         predict(None, labels, source=FeatureFolder.find(str(out)))

@@ -106,9 +106,8 @@ def _open_samples(given: TrialOptions) -> TrialSource:
     if names is None:
         say(f"the classes are those of {given.source}; if the stream has others, name all of them with --classes")
     coming = tuple(find_samples([given.unlabelled], model.modality))
-    passed = {UnreadableSample: given.samples.on_error == "skip", UnreadSample: given.samples.give_up_unread}
-    kinds = tuple(kind for kind, is_passed in passed.items() if is_passed)
-    matched = match_labels(coming, labelled, given.samples.max_bytes, passed=kinds)
+    passed = (UnreadableSample,) * (given.samples.on_error == "skip") + (UnreadSample,) * given.samples.give_up_unread
+    matched = match_labels(coming, labelled, given.samples.max_bytes, passed=passed)
     require_enough(matched.labels[matched.labels >= 0], labelled.class_names)
     _warn_of_doubts(matched, things)
     unlabelled = SampleSet(Path(given.unlabelled).name, labelled.class_names, coming, None, modality=model.modality)

@@ -273,7 +273,8 @@ def extract_blocks(
 ) -> Extracted:
     """Make a folder that `pta eval --features` and `pta predict --cluster` read as one set."""
     folder = RunFolder(KIND, out, extraction.inputs)
-    folder.begin(replace=replace)
+    if folder.begin(replace=replace).get("given_up") and not extraction.gives_up:
+        folder.reopen()
     done = extraction.encode(pool, out, folder.id, told)
     failed = tuple(one for block in done for one in block.failed)
     given_up = [number for block in done for number in block.given_up]

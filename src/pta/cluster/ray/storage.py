@@ -8,6 +8,7 @@ is refused.
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,7 @@ from pta.data.sources.addresses import filesystem, is_remote
 from pta.door.files import as_path, write_atomically
 from pta.door.patience import USUAL_PATIENCE, is_absent
 from pta.door.plain_files import make_folder, require_no_link
-from pta.errors import MachineFailure, PtaError, StateMismatch, UnreadableFile, family, first_line
+from pta.errors import MachineFailure, StateMismatch, UnreadableFile, family, first_line
 
 _LONGEST_HEADER = 100 * 2**20  # that safetensors itself takes
 ABOUT = "about.json"
@@ -65,8 +66,7 @@ class Folder:
 
     def read(self, name: str) -> bytes:
         """The content of a file."""
-        content: bytes = self._do(name, "read", lambda system, path: system.cat_file(path))
-        return content
+        return self._do(name, "read", lambda system, path: system.cat_file(path))
 
     def read_json(self, name: str) -> Any:
         """What a JSON file holds."""
@@ -78,8 +78,7 @@ class Folder:
 
     def open(self, name: str) -> IO[bytes]:
         """A file to read parts of."""
-        file: IO[bytes] = self._do(name, "read", lambda system, path: system.open(path, "rb"))
-        return file
+        return self._do(name, "read", lambda system, path: system.open(path, "rb"))
 
     def has(self, name: str) -> bool:
         """Whether a file of the name is there, whatever it holds."""
@@ -110,18 +109,10 @@ class Folder:
         return about if isinstance(about, dict) else {}
 
     def _header(self, name: str) -> dict[str, Any] | None:
-        """The metadata of a whole safetensors file."""
-        try:
-            with self.open(name) as file:
-                length = int.from_bytes(file.read(8), "little")
-                if length > _LONGEST_HEADER:
-                    return None
-                header = json.loads(file.read(length))
-                metadata = header.pop("__metadata__", {})
-                end = max((one["data_offsets"][1] for one in header.values()), default=0)
-                return metadata if file.seek(0, 2) == 8 + length + end else None
-        except (PtaError, ValueError, KeyError, TypeError, AttributeError, OSError):
-            return None
+        """The metadata of a whole safetensors file; a storage that fails is asked again, and does not count as none."""
+        with suppress(UnreadableFile):
+            return self._do(name, "read", _header_of)
+        return None
 
     def _do(self, name: str, done: str, act: Callable[[Any, str], Any]) -> Any:
         """What a filesystem gives for a file, asked for again while an address fails."""
@@ -135,6 +126,18 @@ class Folder:
                 raise kind(f"{self.path(name)} cannot be {done}: {first_line(error)}") from error
 
         return USUAL_PATIENCE.ask(once)
+
+
+def _header_of(system: Any, path: str) -> dict[str, Any] | None:
+    with suppress(ValueError, KeyError, TypeError, AttributeError), system.open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > _LONGEST_HEADER:
+            return None
+        header = json.loads(file.read(length))
+        metadata = header.pop("__metadata__", {})
+        end = max((one["data_offsets"][1] for one in header.values()), default=0)
+        return metadata if file.seek(0, 2) == 8 + length + end else None
+    return None
 
 
 def run_id(inputs: Mapping[str, Any]) -> str:
@@ -170,8 +173,12 @@ class RunFolder:
                     "choose another folder, or remove that one"
                 )
             return known
-        self.out.write_json(ABOUT, self._about({}, finished=False))
+        self.reopen()
         return {}
+
+    def reopen(self) -> None:
+        """Say that blocks are to be made again."""
+        self.out.write_json(ABOUT, self._about({}, finished=False))
 
     def finish(self, record: Mapping[str, Any]) -> None:
         """Note what was done, after the last block."""
