@@ -59,8 +59,8 @@ def contents(folder, ending):
 class LastFirst(TaskQueue):
     """Gives the last of the tasks that wait."""
 
-    def take(self, worker=None):
-        return self._waiting.pop() if self._waiting else None
+    def take(self, worker=None, may_do=None):
+        return self.waiting.pop() if self.waiting else None
 
 
 class Backwards(ThisProcess):

@@ -28,6 +28,7 @@ from pta.methods import create_adapter, load_adapter
 from pta.models import load_encoder
 from pta.run.classifier import Classifier
 
+NO_PICTURE = "not an image that pta reads (JPEG, PNG, WEBP, GIF, BMP, TIFF, PPM)"
 COUNT = 70  # four blocks and a part
 OWN_LABELS = [CLASSES[label] for label in FASHION.labels[:COUNT]]
 SUMMED = {"prior": "none", "calibration": "fixed"}  # of wpta, whose state is then sums alone
@@ -228,7 +229,7 @@ def test_an_unreadable_picture_has_a_row_without_a_label_and_others_keep_their_n
     assert [key for _, key, _ in done.failed] == ["0020.png"]
     assert rows["number"].to_pylist() == list(range(COUNT))
     assert rows.slice(20, 1).to_pylist()[0] == {
-        **{"number": 20, "key": "0020.png"},
+        **{"number": 20, "key": "0020.png", "reason": f"0020.png: {NO_PICTURE}"},
         **dict.fromkeys(("label", "probability", "zero_shot_label")),
     }
     assert rows["label"].null_count == 1

@@ -16,7 +16,7 @@ from pta.data import SampleFile, SampleSet, TarMember, open_samples
 from pta.data.sources.addresses import is_inside
 from pta.data.sources.class_index import ClassIndex, matching_name
 from pta.data.sources.folder import sample_files
-from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample
+from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample, UnreadSample
 
 KEYS = ["cat/1.jpg", "cat/deep/2.JPG", "dog/1.jpg", "hot_dog/1.jpeg"]
 
@@ -117,7 +117,7 @@ def test_links_are_followed_but_not_in_circles(tree):
     assert sample_files(tree) == sorted([*KEYS, "cat/broken.jpg"])
     broken = SampleFile(tree / "cat" / "broken.jpg", "cat/broken.jpg")
     assert broken.stamp == (-1, -1)
-    with pytest.raises(UnreadableSample, match="no such file"):
+    with pytest.raises(UnreadSample, match="no such file"):
         broken.read()
 
 
@@ -273,9 +273,9 @@ def test_an_absurdly_large_member_is_not_read(tmp_path):
     (tmp_path / "a.tar").write_bytes(b"x")
     with pytest.raises(UnreadableSample, match="at most 268,435,456 are read"):
         TarMember(tmp_path / "a.tar", "a.tar/a.jpg", 0, 2**30).read()
-    with pytest.raises(UnreadableSample, match="ends too early"):
+    with pytest.raises(UnreadSample, match="ends too early"):
         TarMember(tmp_path / "a.tar", "a.tar/a.jpg", 0, 2).read()
-    with pytest.raises(UnreadableSample, match="no such file"):
+    with pytest.raises(UnreadSample, match="no such file"):
         TarMember(tmp_path / "b.tar", "b.tar/a.jpg", 0, 2).read()
 
 

@@ -17,7 +17,7 @@ from pta.data.features import FeatureFile, load_features
 from pta.data.orders import iid
 from pta.data.sample_set import SampleFile, SampleSet
 from pta.data.shifts.images import apply_shift
-from pta.errors import InvalidSamples, PtaError
+from pta.errors import InvalidSamples, UnreadSample
 from pta.measure.difference import Difference, Resampling
 from pta.measure.trial.labels import match_labels
 from pta.measure.trial.trial import COMPARED, LabelledStream, Trial, run_trial
@@ -241,9 +241,9 @@ def test_a_name_that_a_found_sample_has_too_does_not_count(tmp_path):
 def test_what_cannot_be_read_is_an_error_unless_it_is_skipped(tmp_path):
     (tmp_path / "a.png").write_bytes(b"one")
     labelled = SampleSet("l", ("a",), tuple(listed(tmp_path, ["a.png", "gone.png"])), np.array([0, 0]))
-    with pytest.raises(PtaError, match=r"gone\.png"):
+    with pytest.raises(UnreadSample, match=r"gone\.png"):
         match_labels(listed(tmp_path, ["a.png"]), labelled)
-    found = match_labels(listed(tmp_path, ["a.png", "gone.png"]), labelled, skip=True)
+    found = match_labels(listed(tmp_path, ["a.png", "gone.png"]), labelled, passed=(UnreadSample,))
     assert found.labels.tolist() == [0, 0]  # the second by its name
 
 
@@ -277,8 +277,8 @@ def test_the_whole_unlabelled_stream_is_run_and_the_labelled_part_counted(pta, s
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 
 
-def one_line(done, *words):
-    assert done.returncode == 2, done.stdout + done.stderr
+def one_line(done, *words, code=2):
+    assert done.returncode == code, done.stdout + done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert all(word in done.stderr for word in words), done.stderr
 
@@ -321,7 +321,7 @@ def test_a_picture_that_vanishes_is_named(pta, small, tmp_path, monkeypatch):
     victim.unlink()
     victim.symlink_to(tmp_path / "was here")
     done = pta("trial", "labelled", *MODEL)
-    one_line(done, victim.name)
+    one_line(done, victim.name, code=1)
 
 
 def test_the_same_picture_in_two_classes_is_warned_about(pta, small, tmp_path):

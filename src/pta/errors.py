@@ -57,7 +57,11 @@ class FileInUse(UserMistake):
 
 
 class UnreadableSample(UserMistake):
-    """A sample, such as an image, cannot be read or decoded, or is too large to try."""
+    """A sample, such as an image, cannot be decoded, or is too large to try: a property of the sample."""
+
+
+class UnreadSample(MachineFailure):
+    """The bytes of a sample did not come, or not all of them: a property of the moment."""
 
 
 class UnavailableModel(UserMistake):

@@ -162,12 +162,20 @@ def _move(bar: Progress, task: TaskID, done: int, total: int | None = None) -> N
     bar.update(task, completed=done, total=total)  # a total of None changes nothing
 
 
-def _report(done: ExtractedFile, samples: str, json: Path | None) -> None:
+def warn_of_left_out(done: ExtractedFile) -> None:
+    """Warn of each sample without features."""
     for line in done.skipped:
         warn(f"skipped: {line}")
+    for line in done.given_up:
+        warn(f"given up: {line}")
+
+
+def _report(done: ExtractedFile, samples: str, json: Path | None) -> None:
+    warn_of_left_out(done)
     if done.decoded:
         say(done.decoded)
-    record = {"file": str(done.path), "images": done.samples, "encoded": done.encoded, "skipped": done.skipped}
+    record = {"file": str(done.path), "images": done.samples, "encoded": done.encoded}
+    record |= {"skipped": done.skipped, "given_up": done.given_up}
     if write_json(json, record):
         there = "all encoded before" + (", text features renewed" if done.texts_renewed else "")
         what = f"{done.encoded:,} encoded now" if done.encoded else there

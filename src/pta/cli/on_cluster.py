@@ -101,7 +101,8 @@ class Pictures:
 
     def listing(self, names: Sequence[str] | None, block: int, by: str | None, *, labelled: bool) -> Listing:
         """The numbered samples of the source, and a line about them."""
-        table = list_samples(self.source, self.model.modality, by)
+        give_up = self.reading.give_up_unread
+        table = list_samples(self.source, self.model.modality, by, give_up_unread=give_up)
         listing = number_samples(table, block, names, labelled=labelled)
         said = f"{len(listing):,} {self.model.modality.name}s in {len(listing.blocks):,} blocks"
         say(f"{self.source}: {said}")

@@ -69,7 +69,11 @@ RejectHolds = Annotated[
 ]
 Replace = Annotated[bool, typer.Option("--replace", help="Overwrite existing result files.")]
 OnError = Annotated[
-    encoding.OnError, typer.Option(help="For a sample that cannot be read: stop, or skip it and report it.")
+    encoding.OnError, typer.Option(help="For a sample that cannot be decoded: stop, or skip it and report it.")
+]
+GiveUpUnread = Annotated[
+    bool,
+    typer.Option("--give-up-unread", help="Go on without samples that cannot be read; without, the run ends there."),
 ]
 
 
@@ -213,9 +217,10 @@ class ReadingOptions:
 
 @dataclass(frozen=True)
 class SampleOptions(ReadingOptions):
-    """The same with what to do about a sample that cannot be read, and the kind of workers."""
+    """The same with what to do about a sample that cannot be decoded or read, and the kind of workers."""
 
     on_error: OnError = "stop"
+    give_up_unread: GiveUpUnread = False
     processes: Annotated[
         bool | None,
         typer.Option(
@@ -224,6 +229,10 @@ class SampleOptions(ReadingOptions):
             show_default="processes for 2,000 images or more and a model on a GPU",
         ),
     ] = None
+
+    def reading(self, processes: bool | None = False, **stored: Any) -> Reading:
+        """The same with what is given up."""
+        return super().reading(processes, give_up_unread=self.give_up_unread, **stored)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pta.cli.options import ClassTexts
 from pta.cli.output import progress
 from pta.cli.predict_options import PredictOptions, Start, find_start
 from pta.data.open import open_places
-from pta.errors import InvalidParameter
+from pta.errors import InvalidParameter, UnreadSample
 from pta.methods.frozen import warn_if_frozen_early
 from pta.models import Encoder, find_device
 from pta.monitor.scores import BLOCK
@@ -65,7 +65,7 @@ def predict(given: PredictOptions) -> None:
         guard = given.watching.guard(classifier.classifier, classifier.adapter, given.rows.reactions, state)
         resume = given.state.resume
         opened = given.watching.outlet(append=goes_on, replace=given.rows.replace, resume=resume)
-        with opened as outlet, given.rows.open(top, start.after) as sink:
+        with opened as outlet, given.rows.open(top, start.after, give_up=given.samples.give_up_unread) as sink:
             watch = WatchedStream(classifier, guard, outlet.alarm, outlet.write)
             saved, every = given.state.saved, given.state.save_every
             stream = SavedStream(classifier, saved, sink, start.progress, every, watch.packed)
@@ -132,7 +132,7 @@ def _predict(
                     stream.add(part)
                     outlet.look(watch.monitor.position, came=True)
                     for failure in part.failures:
-                        warn(f"skipped: {failure}")
+                        warn(f"{'given up' if isinstance(failure, UnreadSample) else 'skipped'}: {failure}")
                     bar.update(task, completed=start.progress.taken, description=tally.add(part))
             is_refused = total is None and not start.progress.taken
         finally:

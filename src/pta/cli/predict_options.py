@@ -26,7 +26,7 @@ from pta.monitor import parse_reactions
 from pta.monitor.reactions import may_hold
 from pta.run.classifier import MORE, AnswerBatch, require_holdable, require_probabilities
 from pta.run.reading import Reading, Views
-from pta.run.row_file import CsvRows, JsonLines, RowFile, RowMark, columns, path_as_written
+from pta.run.row_file import REASON, CsvRows, JsonLines, RowFile, RowMark, columns, path_as_written
 from pta.run.saved_stream import Progress, RowSink, RowThread, StreamRecord, read_record, skip_taken
 
 
@@ -173,7 +173,7 @@ class RowOptions:
 
     def _require_same_rows(self, out: Path, top: int) -> None:
         with out.open(encoding="utf-8", errors="surrogateescape") as file:
-            first = file.readline().rstrip("\r\n")
+            first = file.readline().rstrip("\r\n").removesuffix(f",{REASON}")
         found = [name for name in MORE if f', "{name}": ' in first]
         other_columns = first not in ("", ",".join(columns(top, self.more)))
         if out.suffix == ".jsonl" and first and not first.startswith("{"):
@@ -183,15 +183,16 @@ class RowOptions:
             raise UnreadableFile(f"{out} has other columns ({first[:200]}); {same}, or choose another --out")
 
     @contextmanager
-    def open(self, top: int, after: RowMark | None) -> Iterator[RowSink]:
-        """A sink for rows; a file is first cut off after the mark."""
+    def open(self, top: int, after: RowMark | None, *, give_up: bool = False) -> Iterator[RowSink]:
+        """A sink for rows, some of which may have no answer; a file is first cut off after the mark."""
+        more = [*self.more, REASON] if give_up else self.more
         if self.file is None:
             sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
-            yield _StandardOutput(CsvRows(sys.stdout, top, self.more) if self.csv else JsonLines(sys.stdout))
+            yield _StandardOutput(CsvRows(sys.stdout, top, more) if self.csv else JsonLines(sys.stdout, self.more))
             return
         if self.replace and self.file.is_file():
             os.truncate(self.file, 0)
-        file = RowFile(self.file, top, after, self.more)
+        file = RowFile(self.file, top, after, more)
         thread = RowThread(file)
         try:
             yield thread

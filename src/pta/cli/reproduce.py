@@ -71,6 +71,7 @@ def reproduce(
     decode: options.Decode = "auto",
     no_compile: options.NoCompile = False,
     on_error: options.OnError = "stop",
+    give_up_unread: options.GiveUpUnread = False,
     json: Annotated[Path | None, typer.Option(help="Write every cell as JSON; - for stdout.")] = None,
 ) -> None:
     """Run the paper's experiments on the data you have. Resumes; finished results are cached."""
@@ -103,6 +104,7 @@ def reproduce(
         decode=decode,
         compiled=not no_compile,
         on_error=on_error,
+        give_up_unread=give_up_unread,
         views_of=profile.views_of,
     )
     if data is not None or offline:

@@ -13,8 +13,8 @@ from pta.cli.output import plain, print_lines, require_place, tables, write_json
 from pta.cli.quantities import parse_moment
 from pta.cli.stream_options import SERVER, Json, Name, Server, TokenFile, Yes, confirm, connect
 from pta.cli.stream_samples import label, rows
-from pta.door.files import read_sample, write_atomically
-from pta.errors import InvalidParameter
+from pta.door.files import exists, read_sample, write_atomically
+from pta.errors import InvalidParameter, UnreadableFile
 from pta.serve.operations import OPERATIONS, Argument, StreamOperation
 
 stream = typer.Typer(
@@ -128,6 +128,8 @@ def _declared(argument: Argument) -> Any:
 
 
 def _content(given: Any) -> Any:
+    if isinstance(given, Path) and not exists(given):
+        raise UnreadableFile(f"no such file: {given}")
     return read_sample(given) if isinstance(given, Path) else given
 
 

@@ -12,7 +12,7 @@ import typer
 from numpy.typing import NDArray
 
 from pta.cli import options
-from pta.cli.extract import extract_to, open_images, say_notes
+from pta.cli.extract import extract_to, open_images, say_notes, warn_of_left_out
 from pta.cli.messages import detail, say, warn
 from pta.cli.options import NamedModel
 from pta.data.features import FeatureFile, is_feature_folder, load_features
@@ -20,7 +20,7 @@ from pta.data.open import find_samples
 from pta.data.sample_set import SampleSet
 from pta.door.plain_files import make_folder
 from pta.door.private_cache import default_cache
-from pta.errors import InvalidParameter, InvalidSamples
+from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample, UnreadSample
 from pta.measure.report.pictures import Picture, pictures_of
 from pta.measure.trial.labels import Matched, match_labels
 from pta.measure.trial.trial import LabelledStream, is_sorted, require_enough
@@ -106,8 +106,8 @@ def _open_samples(given: TrialOptions) -> TrialSource:
     if names is None:
         say(f"the classes are those of {given.source}; if the stream has others, name all of them with --classes")
     coming = tuple(find_samples([given.unlabelled], model.modality))
-    skip = given.samples.on_error == "skip"
-    matched = match_labels(coming, labelled, given.samples.max_bytes, skip=skip)
+    passed = (UnreadableSample,) * (given.samples.on_error == "skip") + (UnreadSample,) * given.samples.give_up_unread
+    matched = match_labels(coming, labelled, given.samples.max_bytes, passed=passed)
     require_enough(matched.labels[matched.labels >= 0], labelled.class_names)
     _warn_of_doubts(matched, things)
     unlabelled = SampleSet(Path(given.unlabelled).name, labelled.class_names, coming, None, modality=model.modality)
@@ -136,8 +136,7 @@ def _encoded(given: TrialOptions, images: SampleSet, model: NamedModel) -> tuple
     out = folder / f"{re.sub(r'[^A-Za-z0-9]+', '-', images.name)[:_LONGEST_NAME]}-{known[:16]}.safetensors"
     reading = given.samples.reading(given.samples.processes)
     done = extract_to(out, images, model, given.texts, reading, given.samples.on_error, replace=True, wait=True)
-    for line in done.skipped:
-        warn(f"skipped: {line}")
+    warn_of_left_out(done)
     detail(f"features: {out}")
     return load_features(out), 1e6 * done.seconds / done.encoded if done.encoded else None
 

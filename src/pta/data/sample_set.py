@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from pta.core.limits import USUAL_LIMITS
 from pta.core.modality import IMAGES, Modality
 from pta.door.files import read_sample, require_short
-from pta.errors import InvalidSamples, UnreadableSample, family, reason
+from pta.door.patience import reading, require_whole
+from pta.errors import InvalidSamples
 
 
 class SampleReference(Protocol):
@@ -68,14 +69,10 @@ class TarMember:
     def read(self, most: int = USUAL_LIMITS.max_bytes) -> bytes:
         """The content, still encoded."""
         require_short(self.key, self.size, most)
-        try:
-            with self.archive.open("rb") as file:
-                file.seek(self.offset)
-                content = file.read(self.size)
-        except OSError as error:
-            raise family(error, UnreadableSample)(f"{self.key} cannot be read: {reason(error)}") from None
-        if len(content) < self.size:
-            raise UnreadableSample(f"{self.key} cannot be read: {self.archive} ends too early")
+        with reading(self.key), self.archive.open("rb") as file:
+            file.seek(self.offset)
+            content = file.read(self.size)
+        require_whole(self.key, len(content), self.size)
         return content
 
     @property

@@ -24,6 +24,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from pta.core.limits import USUAL_LIMITS, require_memory
+from pta.door.patience import reading, require_whole
 from pta.door.plain_files import sync_folder
 from pta.errors import PtaError, UnreadableFile, UnreadableSample, explaining, family, first_line, reason, shown
 
@@ -155,14 +156,14 @@ def read_sample(path: Path, most: int = USUAL_LIMITS.max_bytes) -> bytes:
             f"{str(path)[:40]!a}… is not a path: it holds a zero byte or half a letter "
             "(paths come one per line; --frames reads pictures)"
         )
-    try:
-        status = path.stat()
+    with reading(str(path)):
+        size = (status := path.stat()).st_size
         if not stat.S_ISREG(status.st_mode):
             raise UnreadableSample(f"{path} is not a file")
-        require_short(str(path), status.st_size, most)
-        return _read(path, status.st_size)
-    except OSError as error:
-        raise family(error, UnreadableSample)(f"{path} cannot be read: {reason(error)}") from None
+        require_short(str(path), size, most)
+        content = _read(path, size)
+    require_whole(str(path), len(content), size)
+    return content
 
 
 def _read(path: Path, size: int) -> bytes:

@@ -20,6 +20,7 @@ from pta.core.towers import ImageTower, Model, PromptTower
 from pta.door.files import read_sample, require_short
 from pta.door.images import Preprocessing, as_picture, open_image
 from pta.door.images.reading import made_in_room
+from pta.door.patience import USUAL_PATIENCE
 from pta.door.refused_places import require_place_with_samples
 from pta.errors import InvalidParameter, InvalidSamples, PtaError, UnavailableModel, UnreadableSample
 from pta.models.clip.prompts import CausalPrompts, PromptTokens, tokenize_prompts
@@ -294,7 +295,7 @@ def content_of(given: object, key: str, limits: Limits = USUAL_LIMITS) -> tuple[
     """The content of a file and its name, if a path is given; anything else as it is, unless it is too long."""
     if isinstance(given, str | Path):
         require_place_with_samples(str(given))
-        return read_sample(Path(given), limits.max_bytes), str(given)
+        return USUAL_PATIENCE.ask(partial(read_sample, Path(given), limits.max_bytes)), str(given)
     if isinstance(given, bytes | bytearray | memoryview):
         require_short(key, len(given), limits.max_bytes)
         return bytes(given), key

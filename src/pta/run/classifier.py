@@ -90,6 +90,8 @@ class AnswerBatch(Sequence[Answer]):
         reject_below: answers with a lower probability are rejected; None to reject none.
         learned: the label that was learned from each sample, empty where none was; None if labels are not learned.
         held: whether each sample was answered and not learned; None without `reject_holds`.
+
+    `given_up` are samples that have a row without an answer: by their places among the rows, keys and reasons.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class AnswerBatch(Sequence[Answer]):
         self._count, self._top = len(numbers), (numbers.shape[1] - 3) // 2
         self._shadow = numbers.shape[1] % 2 == 0
         self._download = Download(numbers)
+        self.given_up: dict[int, tuple[str, str]] = {}
         self._class_names, self._reject_below, self._learned, self._held = class_names, reject_below, learned, held
 
     @property

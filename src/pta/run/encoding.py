@@ -16,8 +16,9 @@ from pta.core.samples import SMALLEST_NORM, Samples
 from pta.data.sample_set import SampleReference
 from pta.door.images.bare import BaselineJpeg
 from pta.door.images.batch_decoder import Prepared as Picture
+from pta.door.patience import ADVICE
 from pta.engines.gpu.download import Download
-from pta.errors import InvalidSamples, PtaError, UnreadableSample, naming
+from pta.errors import InvalidSamples, PtaError, UnreadableSample, UnreadSample, naming
 from pta.models import Encoder, ImageEncoder
 from pta.models.encoder import Prepare, Raw
 from pta.run.feed.batches import Prepared, default_workers, in_stages, prepare_in_batches
@@ -35,7 +36,7 @@ _Raws = tuple[Raw | Picture, Raw | None]  # of a sample, and of the pictures tha
 
 @dataclass(frozen=True)
 class Encoded(Generic[Reference]):
-    """A batch: the numbered samples that could be read with their features, and those that could not be read."""
+    """A batch: the numbered samples with their features, and those that could not be decoded or read."""
 
     taken: list[tuple[int, Reference]]  # both kinds, in order
     samples: list[tuple[int, Reference]]
@@ -52,6 +53,7 @@ def encode_files(
     decoding: Decoding | None = None,
     *,
     on_error: OnError = "stop",
+    pass_unread: bool = False,
     quick_start: bool = False,
     live: bool = False,
     stopping: Callable[[], bool] = lambda: False,
@@ -62,8 +64,10 @@ def encode_files(
     batches end at fixed numbers, wherever the numbers begin: at multiples of the batch size. With `quick_start`, the
     first batch is an eighth as large, so that the first results come soon, and the others follow it.
 
-    With `on_error="stop"`, everything before a sample that cannot be read is given out, then its error is raised; with
-    `skip` it is among the failures of its batch.
+    With `on_error="stop"`, everything before a sample that cannot be decoded is given out, then its error is raised;
+    with `skip` it is among the failures of its batch. A sample that cannot be read is among them with `pass_unread` or
+    if it is given up (see `Reading`). Else its error is raised after the batches before its own, so that resumed work
+    has the same batches; of a live stream, after all samples before it.
 
     On a GPU one batch is decoded and another encoded while a third is given out, unless the stream is live.
     """
@@ -87,14 +91,15 @@ def encode_files(
         low_priority=device == "cpu",
         stopping=stopping,
     )
-    decode, begin = partial(_decode, decoding), partial(_begin, program, reading, on_error)
+    passed = _Passed(on_error == "skip", pass_unread or reading.give_up_unread, live)
+    decode, begin = partial(_decode, decoding), partial(_begin, program, reading, passed)
     ahead = 0 if live or device == "cpu" else 1
     stages = in_stages(batches, decode, begin, ahead) if ahead else map(begin, map(decode, batches))
     with _prompt_threads() if ahead else nullcontext():
         for begun in stages:
             yield begun.wait()
             if begun.stop is not None:
-                raise unless_skipped(str(begun.stop))
+                raise _with_advice(begun.stop) from begun.stop
 
 
 @contextmanager
@@ -118,12 +123,16 @@ class _PrepareFile:
 
     def __call__(self, item: tuple[int, SampleReference]) -> _Raws:
         number, sample = item
-        most, generated = self.reading.limits.max_bytes, self.reading.generated
-        own = self.prepare(sample.read(most), sample.key, number)
+        generated = self.reading.generated
+        own = self.prepare(self._content(sample), sample.key, number)
         if generated is None:
             return own, None
         with naming(f"generated from {sample.key}"):
-            return own, np.stack([self.prepare_plain(one.read(most), one.key, 0) for one in generated.of(sample)])
+            plain = [self.prepare_plain(self._content(one), one.key, 0) for one in generated.of(sample)]
+            return own, np.stack(plain)
+
+    def _content(self, sample: SampleReference) -> bytes:
+        return self.reading.patience.ask(partial(sample.read, self.reading.limits.max_bytes))
 
 
 def _bytes(raws: _Raws) -> int:
@@ -171,12 +180,25 @@ class _Begun(Generic[Reference]):
         return replace(self.encoded, tensors={**self.encoded.tensors, "features": features})
 
 
-def _begin(
-    program: EncoderProgram, reading: Reading, on_error: OnError, batch: _Decoded[Reference]
-) -> _Begun[Reference]:
-    unread = next((i for i, one in enumerate(batch.files) if one.error is not None), None)
-    stop = None if unread is None or on_error == "skip" else batch.files[unread].error
-    done = batch.files if stop is None else batch.files[:unread]
+@dataclass(frozen=True)
+class _Passed:
+    """After which samples without features a stream goes on."""
+
+    undecodable: bool
+    unread: bool
+    live: bool
+
+    def split(self, files: list[Prepared[Any, Any]]) -> tuple[list[Prepared[Any, Any]], PtaError | None]:
+        """The files of a batch that are given out, and the error after which nothing is."""
+        for place, one in enumerate(files):
+            is_unread = isinstance(one.error, UnreadSample)
+            if one.error is not None and not (self.unread if is_unread else self.undecodable):
+                return [] if is_unread and not self.live else files[:place], one.error
+        return files, None
+
+
+def _begin(program: EncoderProgram, reading: Reading, passed: _Passed, batch: _Decoded[Reference]) -> _Begun[Reference]:
+    done, stop = passed.split(batch.files)
     taken, failures = [one.item for one in done], [(one.item[0], one.error) for one in done if one.error is not None]
     samples = [one.item for one in done if one.error is None]
     if not samples:
@@ -190,8 +212,12 @@ def _begin(
     return _Begun(program.encoder, encoded, Download(features), stop)
 
 
+def _with_advice(error: PtaError) -> PtaError:
+    return UnreadSample(f"{error}; {ADVICE}") if isinstance(error, UnreadSample) else unless_skipped(str(error))
+
+
 def unless_skipped(complaint: str) -> UnreadableSample:
-    """The error for a sample that cannot be read, with what to do."""
+    """The error for a sample that cannot be decoded, with what to do."""
     return UnreadableSample(f"{complaint}; use --on-error skip to continue without it")
 
 

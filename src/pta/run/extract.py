@@ -26,12 +26,13 @@ from pta.data.features import STORED_AS, read_about
 from pta.data.sample_set import SampleSet
 from pta.door.claims import sole_writer
 from pta.door.files import as_path, join_tensors, require_writable
-from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, UnreadableSample
+from pta.door.patience import MOST_UNREAD, Unread
+from pta.errors import InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample, UnreadSample
 from pta.models import Encoder
 from pta.run.encoding import OnError, encode_files, unless_skipped
 from pta.run.gpu.encoder_program import COMPILED_FROM, EncoderProgram, can_be_compiled
 from pta.run.reading import PILLOW, Decoding, Reading, open_decoding
-from pta.run.shards import Shards, discard_shards, open_shards
+from pta.run.shards import LeftOut, Shards, discard_shards, open_shards
 
 _MEANS = ("decoder", "compiled")  # inputs that the user can change with an option
 _IN_HALF = ("views", "patches", "generated")  # of which only directions count
@@ -47,10 +48,11 @@ class ExtractedFile:
     path: Path
     samples: int  # in the file
     encoded: int  # by this call; 0 if all were encoded before
-    skipped: tuple[str, ...]  # error of each sample that could not be read
+    skipped: tuple[str, ...]  # error of each sample that could not be decoded
     texts_renewed: bool = False  # whether only the text features were replaced
     decoded: str | None = None  # how many samples each decoder took, in words, if there is more than one
     seconds: float = 0.0  # that reading and encoding took
+    given_up: tuple[str, ...] = ()  # error of each sample that could not be read
 
 
 def extract(
@@ -74,6 +76,9 @@ def extract(
     samples, or one batch. The next call resumes with the same batches and gives the same file bit for bit. `replace`
     overwrites a file with other content. `on_progress` gets the number of finished samples, `on_size` the size of
     the file in bytes before it is written. With `wait`, wait for another process that is making the file.
+
+    Shards with samples that could not be read are not written, and the next call makes them; `reading` says whether
+    such samples are given up instead.
     """
     out = require_feature_file(out, replace=replace)
     require_count("shard", shard, 1, _LARGEST_SHARD)
@@ -83,10 +88,11 @@ def extract(
     job = _Extractor(samples, encoder, classifier, out, reading or Reading(), about, on_error)
     with sole_writer(out, wait=wait):
         known = read_about(out)
-        if known is not None and known["images"] == job.inputs:
+        if known is not None and known["images"] == job.inputs and not job.lacks_given_up(known):
             return job.renew(known)
         if out.exists() and not replace:
-            raise _exists(out, _NO_FEATURES if known is None else job.difference(known["images"]))
+            raise _exists(out, _NO_FEATURES if known is None else job.difference(known))
+        job.require_there()
         batch = job.reading.samples_at_once
         with open_shards(out, job.inputs, len(samples), size=shard, batch=batch) as shards:
             begun = time.perf_counter()
@@ -163,11 +169,18 @@ class _Extractor:
         wanted = self.reading.compiled and not self.reading.patches and len(self.samples) >= COMPILED_FROM
         return wanted and can_be_compiled(self.encoder)
 
-    def difference(self, images: Mapping[str, Any]) -> str:
-        """How the inputs of an existing file differ, in words."""
+    def lacks_given_up(self, known: Mapping[str, Any]) -> bool:
+        """Whether an existing file lacks samples that were given up and no longer are."""
+        return bool(known.get("given_up")) and not self.reading.give_up_unread
+
+    def difference(self, known: Mapping[str, Any]) -> str:
+        """How an existing file differs, in words."""
+        images = known["images"]
         if {**images, **dict.fromkeys(_MEANS)} != {**self.inputs, **dict.fromkeys(_MEANS)}:
             return "features of other samples or with other options"
         decoder = images.get("decoder", PILLOW)
+        if self.lacks_given_up(known):
+            return f"features without {len(known['given_up']):,} samples that were given up"
         if decoder != self.inputs.get("decoder", PILLOW):
             return f"features of pictures decoded by {decoder}, not by {self.decoding.name} (see --decode)"
         return f"features of a model that was {'' if images.get('compiled') else 'not '}compiled (see --no-compile)"
@@ -182,52 +195,76 @@ class _Extractor:
                 names = [name for name in ("paths", "labels") if name in file.keys()]  # noqa: SIM118 (not a mapping)
                 described = {name: file.get_tensor(name) for name in names}
             self._write([self.out], described, {**known, **self.about})
-        return ExtractedFile(self.out, known["count"], 0, tuple(known["skipped"]), renew)
+        given_up = tuple(known.get("given_up", ()))
+        return ExtractedFile(self.out, known["count"], 0, tuple(known["skipped"]), renew, given_up=given_up)
 
     def fill(self, shards: Shards, on_progress: Callable[[int], None], on_size: Callable[[int], None]) -> int:
-        """Encode the missing shards in one pass, and save each as soon as its last sample is done."""
+        """Encode the missing shards in one pass, and save each as soon as its last sample is done.
+
+        One with samples that could not be read is not saved, and after the last it is said which these are.
+        """
         reading = replace(self.reading, batch=shards.batch * self.reading.encoded_per_sample)
-        missing = deque(shards.missing())
+        missing = deque(shards.missing(give_up=reading.give_up_unread))
         to_do = [number for numbers in missing for number in numbers]
         done = len(self.samples) - len(to_do)
         on_progress(done)
         rows: dict[int, dict[str, Tensor]] = {}
-        skipped: dict[int, str] = {}
+        failed: dict[int, PtaError] = {}
+        unread = Unread()
         numbered = ((number, self.samples.samples[number]) for number in to_do)
         is_size_known = False
         at_once, count = reading.encoded_at_once, len(self.samples)
         program = EncoderProgram(self.encoder, at_once, count, whole=True, optimise=self.compiled)
-        for part in encode_files(program, numbered, reading, self.decoding, on_error=self.on_error):
+        for part in encode_files(program, numbered, reading, self.decoding, on_error=self.on_error, pass_unread=True):
             held = stored(part.tensors)
             for i, (number, _) in enumerate(part.samples):
                 rows[number] = {name: tensor[i] for name, tensor in held.items()}
             if part.samples and not is_size_known:
                 on_size(len(self.samples) * sum(tensor[0].nbytes for tensor in held.values()))
                 is_size_known = True
-            skipped.update({number: str(error) for number, error in part.failures})
+            failed.update(part.failures)
             done += len(part.taken)
-            while missing and (missing[0].stop - 1 in rows or missing[0].stop - 1 in skipped):
+            while missing and (missing[0].stop - 1 in rows or missing[0].stop - 1 in failed):
                 numbers = missing.popleft()
                 kept = [number for number in numbers if number in rows]
                 tensors = _shard_tensors(kept, [rows.pop(number) for number in kept])
-                shards.write(numbers, tensors, [skipped.pop(number) for number in numbers if number in skipped])
+                left_out = _left_out([failed.pop(number) for number in numbers if number in failed])
+                if reading.give_up_unread or not left_out.given_up:
+                    shards.write(numbers, tensors, left_out)
+                else:
+                    unread += Unread.of(left_out.given_up)
             on_progress(done)
+            if unread.count >= MOST_UNREAD:
+                break
+        if unread:
+            raise unread.error()
         return len(to_do)
+
+    def require_there(self) -> None:
+        """Begin no file with stamps of samples that are not there now: it could not be resumed once they are."""
+        absent = (one.key for one in self.samples.samples if one.stamp[-1] == -1)
+        unread = Unread.of(f"{key} cannot be read: it is not there" for key in absent)
+        if unread and not self.reading.give_up_unread:
+            raise unread.error()
 
     def join(self, shards: Shards, encoded: int, seconds: float) -> ExtractedFile:
         """Join the finished shards into one file."""
         contents = [shards.contents(numbers) for numbers in shards.ranges]
         kept = [number for numbers, _ in contents for number in numbers]
-        skipped = [line for _, lines in contents for line in lines]
+        skipped = [line for _, left_out in contents for line in left_out.skipped]
+        given_up = [line for _, left_out in contents for line in left_out.given_up]
         self._refuse_skipped(skipped)
         samples = self.samples
         if not kept:
-            raise UnreadableSample(f"none of the {len(samples)} samples of {samples.name} could be read: {skipped[0]}")
+            kind, first = (UnreadableSample, skipped[0]) if skipped else (UnreadSample, given_up[0])
+            raise kind(f"none of the {len(samples)} samples of {samples.name} could be read: {first}")
         parts = [shards.path(own) for own, (inside, _) in zip(shards.ranges, contents, strict=True) if inside]
         made = {"count": len(kept), "skipped": skipped, "batch": shards.batch, "versions": _versions()}
+        made |= {"given_up": given_up} if given_up else {}
         record = {"dataset": samples.name, "notes": samples.notes, "images": self.inputs, **self.about}
         self._write(parts, _described(samples, kept), {**made, **record})
-        return ExtractedFile(self.out, len(kept), encoded, tuple(skipped), False, self.decoding.sentence(), seconds)
+        how = (False, self.decoding.sentence(), seconds)
+        return ExtractedFile(self.out, len(kept), encoded, tuple(skipped), *how, tuple(given_up))
 
     def _refuse_skipped(self, skipped: Sequence[str]) -> None:
         if skipped and self.on_error == "stop":
@@ -243,6 +280,12 @@ class _Extractor:
         rows = [stored for name, stored in STORED_AS.items() if made.get(name)]
         names = json.dumps(self.classifier.class_names, ensure_ascii=False)
         join_tensors(self.out, parts, rows, whole, {"classnames": names, "about": json.dumps(about, sort_keys=True)})
+
+
+def _left_out(errors: Sequence[PtaError]) -> LeftOut:
+    """The errors of samples that cannot be decoded, and of those that could not be read."""
+    parts = [[str(one) for one in errors if isinstance(one, UnreadSample) == unread] for unread in (False, True)]
+    return LeftOut(*parts)
 
 
 def _shard_tensors(kept: list[int], rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ import torch
 from pta.core.labels import UNKNOWN, Labels
 from pta.data.label_file import as_in_csv
 from pta.data.sample_set import SampleReference
-from pta.errors import PtaError
+from pta.errors import PtaError, UserMistake
 from pta.run.classifier import AnswerBatch, Classifier
 from pta.run.encoding import Encoded, OnError, encode_files, samples_of
 from pta.run.gpu.encoder_program import EncoderProgram
@@ -21,7 +21,7 @@ from pta.run.watched import WatchedStream, sources_of
 
 @dataclass(frozen=True)
 class PredictedBatch:
-    """A batch of answers by the keys of their samples, and the samples that could not be read."""
+    """A batch of answers by the keys of their samples, and the samples that could not be decoded or read."""
 
     keys: list[str]  # of all samples of the batch, in order
     answered: list[str]  # those that could be read
@@ -142,4 +142,12 @@ def _predicted(
             answers = watch.answers(samples, learn=learn, top=top, labels=told, sources=sources)
     else:
         answers = AnswerBatch(torch.empty(0, 2 * top + 3), ())
+    answers.given_up = _given_up(part)
     return PredictedBatch(taken, answered, answers, [error for _, error in part.failures])
+
+
+def _given_up(part: Encoded[SampleReference]) -> dict[int, tuple[str, str]]:
+    """Samples that could not be read, by their places among the rows: those that cannot be decoded have no row."""
+    errors = dict(part.failures)
+    rows = [one for one in part.taken if not isinstance(errors.get(one[0]), UserMistake)] if errors else []
+    return {place: (sample.key, str(errors[number])) for place, (number, sample) in enumerate(rows) if number in errors}

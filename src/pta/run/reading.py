@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, Literal, Protocol
 
@@ -25,6 +25,7 @@ from pta.door.images.batch_decoder import DECODE_MEMORY, BatchDecoder, PrepareFi
 from pta.door.images.batch_decoder import Prepared as Picture
 from pta.door.images.decoders import available_decoder
 from pta.door.images.device import resize_ragged
+from pta.door.patience import USUAL_PATIENCE, Patience
 from pta.errors import InvalidParameter, PtaError, naming, nearest, shown
 from pta.models import Encoder, ImageEncoder
 from pta.models.encoder import PicturePreparer, Prepare, Raw, content_of
@@ -86,6 +87,8 @@ class Reading:
     # the workers are processes, not threads; only for images; None: for many of them and a model on a GPU
     processes: bool | None = False
     compiled: bool = True  # compile the model on a GPU; see `pta.run.gpu.encoder_program`
+    patience: Patience = field(default=USUAL_PATIENCE, compare=False)  # with a storage that does not give a sample
+    give_up_unread: bool = False  # go on without samples that it does not give
 
     def __post_init__(self) -> None:
         given = {name: getattr(self, name) for name in _CHECKED}

@@ -20,10 +20,14 @@ from pta.door.safe_text import csv_cell, to_json
 from pta.errors import explaining, family, reason
 from pta.run.classifier import AnswerBatch
 
+REASON = "reason"
+"""The last column of a CSV file with rows that have no answer; it says why."""
+
 _USUAL = ("path", "label", "probability", "zero_shot_label", "zero_shot_probability", "entropy")
 _JSON_ROW = "{" + ", ".join(f'"{name}": %s' for name in _USUAL) + "%s}\n"
 _JSON_ANSWER = '{"label": %s, "probability": %s}'
 _NAMES_KEPT = 2**16
+_LONGEST_HEADER = 2**16
 
 _name_to_json = lru_cache(_NAMES_KEPT)(to_json)
 _name_to_cell = lru_cache(_NAMES_KEPT)(csv_cell)
@@ -51,13 +55,17 @@ def path_as_written(key: str, suffix: str) -> str:
 class JsonLines:
     """One JSON object per line; with several answers per sample, they are in `top`."""
 
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
+    def __init__(self, file: TextIO, more: Sequence[str] = ()) -> None:
+        self._file, self._nothing = file, dict.fromkeys((*_USUAL, *more))
 
     def write(self, paths: Sequence[str], answers: AnswerBatch) -> None:
-        """Write the answers for samples."""
-        if not paths:
-            return
+        """Write the answers for samples, and the rows of samples without one."""
+        rows = self._answered(paths, answers) if paths else []
+        for place, (path, why) in answers.given_up.items():
+            rows.insert(place, f"{to_json(self._nothing | {'path': path, REASON: why})}\n")
+        self._file.write("".join(rows))
+
+    def _answered(self, paths: Sequence[str], answers: AnswerBatch) -> list[str]:
         held = answers.columns
         labels = [list(map(_name_to_json, names)) for names in held.labels]
         values = [_json_numbers(column) for column in held.probabilities]
@@ -69,7 +77,7 @@ class JsonLines:
         for name, cells in held.more.items():
             more = map((f'{{}}, "{name}": {{}}').format, more, map(_name_to_json, cells))
         first = (map(to_json, paths), labels[0], values[0], *zero_shot, _json_numbers(held.entropies))
-        self._file.write("".join(map(_JSON_ROW.__mod__, zip(*first, more, strict=True))))
+        return list(map(_JSON_ROW.__mod__, zip(*first, more, strict=True)))
 
 
 class CsvRows:
@@ -77,11 +85,12 @@ class CsvRows:
 
     def __init__(self, file: TextIO, top: int, more: Sequence[str] = (), *, header: bool = True) -> None:
         self._writer = csv.writer(file, lineterminator="\n")
+        self._columns = columns(top, more)
         if header:
-            self._writer.writerow(columns(top, more))
+            self._writer.writerow(self._columns)
 
     def write(self, paths: Sequence[str], answers: AnswerBatch) -> None:
-        """Write the answers for samples."""
+        """Write the answers for samples, and the rows of samples without one."""
         held = answers.columns
         ranks: list[Iterable[Any]] = []
         for names, values in zip(held.labels, held.probabilities, strict=True):
@@ -89,7 +98,12 @@ class CsvRows:
         zero_shot = (map(_name_to_cell, held.zero_shot_labels), _rounded(held.zero_shot_probabilities))
         more = [map(_flag_or_name, cells) for cells in held.more.values()]
         cells = (map(csv_cell, paths), *ranks[:2], *zero_shot, _rounded(held.entropies), *ranks[2:], *more)
-        self._writer.writerows(zip(*cells, strict=True))
+        blank = [[""] * len(paths)] * (REASON in self._columns)
+        rows = list(zip(*cells, *blank, strict=True))
+        for place, (path, why) in answers.given_up.items():
+            given = {"path": csv_cell(path), REASON: csv_cell(why)}
+            rows.insert(place, tuple(given.get(column) for column in self._columns))
+        self._writer.writerows(rows)
 
 
 def _flag_or_name(cell: bool | str) -> str:
@@ -164,7 +178,10 @@ class RowFile:
         except OSError as error:
             raise family(error)(f"cannot write {path}: {reason(error)}") from None
         is_csv, is_new = path.suffix == ".csv", not self._size
-        self._rows = CsvRows(self._pending, top, more, header=is_new) if is_csv else JsonLines(self._pending)
+        if is_csv and not is_new:  # it may have been begun before anything was given up, or after
+            has_reason = _header(self._file).endswith(f",{REASON}")
+            more = [*(name for name in more if name != REASON), *[REASON] * has_reason]
+        self._rows = CsvRows(self._pending, top, more, header=is_new) if is_csv else JsonLines(self._pending, more)
 
     def write(self, paths: Sequence[str], answers: AnswerBatch) -> None:
         """Append the rows of a batch; after a failed write they are kept in memory, to be written later in order."""
@@ -214,6 +231,11 @@ class RowFile:
 
 def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
+
+
+def _header(file: BinaryIO) -> str:
+    file.seek(0)
+    return file.readline(_LONGEST_HEADER).decode("utf-8", "surrogateescape").rstrip("\r\n")
 
 
 def _tail(file: BinaryIO, end: int) -> str:

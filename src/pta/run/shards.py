@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -17,6 +17,13 @@ from pta.door.plain_files import make_own_folder
 from pta.errors import StateMismatch, UnreadableFile
 
 _RECORD = "inputs.json"
+
+
+class LeftOut(NamedTuple):
+    """The errors of samples without features."""
+
+    skipped: Sequence[str]  # of those that cannot be decoded
+    given_up: Sequence[str] = ()  # of those that could not be read
 
 
 @dataclass(frozen=True)
@@ -31,22 +38,27 @@ class Shards:
         """Where the shard of these samples is, or will be."""
         return self.folder / f"{numbers.start:09d}-{numbers.stop:09d}.safetensors"
 
-    def write(self, numbers: range, tensors: Mapping[str, Tensor], skipped: Sequence[str]) -> None:
+    def write(self, numbers: range, tensors: Mapping[str, Tensor], left_out: LeftOut) -> None:
         """Finish a shard."""
-        save_tensors(self.path(numbers), tensors, {"kind": "shard", "skipped": list(skipped)})
+        about = {name: list(lines) for name, lines in left_out._asdict().items()}
+        save_tensors(self.path(numbers), tensors, {"kind": "shard", **about})
 
-    def contents(self, numbers: range) -> tuple[list[int], list[str]]:
-        """Which samples are in a finished shard, and what was skipped in it."""
+    def contents(self, numbers: range) -> tuple[list[int], LeftOut]:
+        """Which samples are in a finished shard, and which were left out of it."""
         tensors, about = load_tensors(self.path(numbers), kind="shard", only=["kept"])
-        return tensors["kept"].tolist(), about["skipped"]
+        return tensors["kept"].tolist(), LeftOut(about["skipped"], about.get("given_up", ()))
 
-    def missing(self) -> list[range]:
-        """The ranges that still have to be done; a file that cannot be read counts as missing."""
+    def missing(self, *, give_up: bool) -> list[range]:
+        """The ranges that still have to be done, as is one whose file cannot be read.
+
+        So is one without samples that were given up, unless samples still are.
+        """
         missing = list(self.ranges)
         for numbers in self.ranges:
             with suppress(UnreadableFile):
-                self.contents(numbers)
-                missing.remove(numbers)
+                _, left_out = self.contents(numbers)
+                if give_up or not left_out.given_up:
+                    missing.remove(numbers)
         return missing
 
 

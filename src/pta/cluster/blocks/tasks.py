@@ -77,19 +77,20 @@ class TaskQueue:
     def __init__(self, tasks: Iterable[Any], then: OnResult = nothing_more, keepers: dict[int, Any] | None = None):
         self.tasks, self.results = list(tasks), dict[int, Any]()
         self._then, self._keepers = then, {} if keepers is None else keepers
-        self._waiting = deque(range(len(self.tasks)))
+        self.waiting = deque(range(len(self.tasks)))
 
     @property
     def is_done(self) -> bool:
         """Whether all tasks have results."""
         return len(self.results) == len(self.tasks)
 
-    def take(self, worker: Any = None) -> int | None:
-        """The number of the next task for a worker: a block that another worker has comes last."""
-        if not self._waiting:
+    def take(self, worker: Any = None, may_do: Callable[[Any, int], bool] = lambda worker, number: True) -> int | None:
+        """The number of the next task that a worker may do: a block that another worker has comes last."""
+        allowed = [number for number in self.waiting if may_do(worker, number)]
+        if not allowed:
             return None
-        chosen = next((n for n in self._waiting if self._keeper(n) in (None, worker)), self._waiting[-1])
-        self._waiting.remove(chosen)
+        chosen = next((number for number in allowed if self._keeper(number) in (None, worker)), allowed[-1])
+        self.waiting.remove(chosen)
         block = getattr(self.tasks[chosen], "block", None)
         if block is not None:
             self._keepers[block] = worker
@@ -97,13 +98,17 @@ class TaskQueue:
 
     def put_back(self, number: int) -> None:
         """A task is to be done again, before all others."""
-        self._waiting.appendleft(number)
+        self.waiting.appendleft(number)
+
+    def put_last(self, number: int) -> None:
+        """A task is to be done again, after all others."""
+        self.waiting.append(number)
 
     def finish(self, number: int, result: Any) -> None:
         """Keep the result of a task, and add those that can begin now."""
         self.results[number] = result
         more = self._then(self.tasks[number], result)
-        self._waiting.extendleft(reversed(range(len(self.tasks), len(self.tasks) + len(more))))
+        self.waiting.extendleft(reversed(range(len(self.tasks), len(self.tasks) + len(more))))
         self.tasks += more
 
     def ordered(self) -> list[Any]:

@@ -23,9 +23,10 @@ from pta.cluster.ray.storage import Folder, RunFolder, block_name, run_id
 from pta.core.classifier import ZeroShotClassifier
 from pta.data.features import STORED_AS
 from pta.door.files import packed_in_order
-from pta.errors import StateMismatch, UnreadableFile, UnreadableSample, naming
+from pta.door.patience import MOST_UNREAD, NO_UNREAD, Unread
+from pta.errors import StateMismatch, UnreadableFile, UnreadableSample, UnreadSample, naming
 from pta.models import Encoder, load_encoder
-from pta.run.encoding import OnError, encode_files, unless_skipped
+from pta.run.encoding import OnError, encode_files
 from pta.run.extract import stored
 from pta.run.gpu.encoder_program import COMPILED_FROM, EncoderProgram
 from pta.run.reading import Reading
@@ -73,14 +74,21 @@ class EncodedBlock:
     learned: int  # samples with features
     failed: list[Failed]
     encoded: int  # now; 0 if it was there
+    unread: Unread = NO_UNREAD  # samples because of which the block was not written
+    given_up: Sequence[int] = ()  # numbers of those that could not be read, among those that failed
 
 
 def encode_block(job: BlockJob, number: int, rows: range) -> EncodedBlock:
-    """Write the features of a block, unless they are there."""
+    """Write the features of a block, unless they are there, or unless samples could not be read now."""
     there = job.out.about(block_name(rows))
-    if there.get("run") == job.run:
-        return EncodedBlock(there["count"], [tuple(one) for one in there["failed"]], 0)
-    tensors, failed = _encode(job, number, rows.start)
+    given_up = there.get("given_up", [])
+    if there.get("run") == job.run and (job.reading.give_up_unread or not given_up):
+        return EncodedBlock(there["count"], [tuple(one) for one in there["failed"]], 0, given_up=given_up)
+    tensors, failed, unread = _encode(job, number, rows.start)
+    if unread and not job.reading.give_up_unread:
+        return EncodedBlock(0, [], 0, Unread.of(complaint for _, _, complaint in unread))
+    given_up = [number for number, _, _ in unread]
+    failed = sorted([*failed, *unread])
     names, count = job.classifier.class_names, len(tensors["numbers"])
     about = {
         **job.record,
@@ -88,22 +96,26 @@ def encode_block(job: BlockJob, number: int, rows: range) -> EncodedBlock:
         **{"start": rows.start, "stop": rows.stop, "class_names": list(names)},
         **{"skipped": [complaint for _, _, complaint in failed], "classifier": job.classifier.fingerprint},
     }
+    about |= {"given_up": given_up} if given_up else {}
     metadata = {"classnames": json.dumps(names, ensure_ascii=False), "about": json.dumps(about, sort_keys=True)}
     job.out.write(block_name(rows), packed_in_order(tensors, metadata))
-    return EncodedBlock(count, failed, len(rows))
+    return EncodedBlock(count, failed, len(rows), given_up=given_up)
 
 
-def _encode(job: BlockJob, number: int, first: int) -> tuple[dict[str, Tensor], list[Failed]]:
+def _encode(job: BlockJob, number: int, first: int) -> tuple[dict[str, Tensor], list[Failed], list[Failed]]:
     rows, program = read_rows(job.out, number), job.program()
     parts: list[dict[str, Tensor]] = []
-    kept, failed = list[int](), list[Failed]()
+    kept, failed, unread = list[int](), list[Failed](), list[Failed]()
     numbered = enumerate(rows.samples, first)  # views are drawn from the number
-    for part in encode_files(program, numbered, job.reading, on_error=job.on_error):
+    for part in encode_files(program, numbered, job.reading, on_error=job.on_error, pass_unread=True):
         if part.samples:
             parts.append(stored(part.tensors))
         kept += [number - first for number, _ in part.samples]
         for row, error in ((number - first, error) for number, error in part.failures):
-            failed.append((int(rows.numbers[row]), rows.samples[row].key, str(error)))
+            kind = unread if isinstance(error, UnreadSample) else failed
+            kind.append((int(rows.numbers[row]), rows.samples[row].key, str(error)))
+        if len(unread) >= MOST_UNREAD and not job.reading.give_up_unread:
+            break
     features = {name: torch.cat([part[name] for part in parts]) for name in (parts[0] if parts else ())}
     keys = json.dumps([rows.samples[row].key for row in kept]).encode()
     described = {
@@ -116,11 +128,11 @@ def _encode(job: BlockJob, number: int, first: int) -> tuple[dict[str, Tensor], 
     }
     if rows.labels is not None:
         described["labels"] = torch.from_numpy(rows.labels[kept].astype(np.int64))
-    return described | {name: tensor.contiguous() for name, tensor in features.items()}, failed
+    return described | {name: tensor.contiguous() for name, tensor in features.items()}, failed, unread
 
 
-Features = tuple[Folder, str, list[int]]
-"""A folder of feature blocks, their run, and how many samples of each block have no features."""
+Features = tuple[Folder, str, list[int], list[int]]
+"""A folder of feature blocks, their run, how many samples of each block have no features, and who was given up now."""
 
 
 def read_block(folder: Folder, rows: range, run: str) -> FeatureBlock:
@@ -182,11 +194,17 @@ class BlockExtraction:
         """The rows of each block."""
         return self.listing.blocks
 
+    @property
+    def gives_up(self) -> bool:
+        """Whether samples that cannot be read are given up."""
+        return self.reading.give_up_unread
+
     def features(self, pool: Pool, work: Folder, told: OnPhase) -> Features:
         """Encode everything in a work folder."""
         folder, run = work.sub("features"), run_id(self.inputs)
         encoded = self.encode(pool, folder, run, told("features", len(self.blocks)))
-        return folder, run, [len(block.failed) for block in encoded]
+        given_up = [number for block in encoded for number in block.given_up]
+        return folder, run, [len(block.failed) for block in encoded], given_up
 
     def job(self, run: str, out: Folder, **more: Any) -> BlockJob:
         """What workers are told."""
@@ -197,9 +215,12 @@ class BlockExtraction:
         return BlockJob(run, *model, self.reading, self.on_error, out, self.classifier, record, **more)
 
     def each_block(self, function: Callable[..., Result], job: BlockJob, pool: Pool, told: OnProgress) -> list[Result]:
-        """Write the listing, and do the same for each block."""
+        """Write the listing, and do the same for each block; afterwards refuse samples that could not be read."""
         self.listing.write(job.out)
-        return pool.each([Task(function, given) for given in enumerate(self.blocks)], job, told)
+        done = pool.each([Task(function, given) for given in enumerate(self.blocks)], job, told)
+        if unread := sum((block.unread for block in done), NO_UNREAD):
+            raise unread.error()
+        return done
 
     def encode(self, pool: Pool, out: Folder, run: str, told: OnProgress) -> list[EncodedBlock]:
         """Write all blocks and the listing; blocks of this run that are there are left as they are."""
@@ -208,9 +229,7 @@ class BlockExtraction:
         return done
 
     def require_read(self, failed: Sequence[Failed]) -> None:
-        """Refuse samples that could not be read, unless they are to be skipped and there are others."""
-        if failed and self.on_error == "stop":
-            raise unless_skipped(failed[0][2])
+        """Refuse a source of which nothing could be read."""
         if len(failed) == len(self.listing):
             raise UnreadableSample(f"none of the {len(failed)} samples of {self.dataset} could be read: {failed[0][2]}")
 
@@ -235,11 +254,14 @@ def extract_blocks(
 ) -> Extracted:
     """Make a folder that `pta eval --features` and `pta predict --cluster` read as one set."""
     folder = RunFolder(KIND, out, extraction.inputs)
-    folder.begin(replace=replace)
+    if folder.begin(replace=replace).get("given_up") and not extraction.gives_up:
+        folder.reopen()
     done = extraction.encode(pool, out, folder.id, told)
     failed = tuple(one for block in done for one in block.failed)
+    given_up = [number for block in done for number in block.given_up]
     samples = sum(block.learned for block in done)
     blocks = [[rows.start, rows.stop] for rows in extraction.blocks]
     record = {"dataset": extraction.dataset, "samples": samples, "failed": failed, "blocks": blocks}
+    record |= {"given_up": given_up} if given_up else {}
     folder.finish({**record, "model": extraction.model, "prompts": list(prompts)})
     return Extracted(samples, sum(block.encoded for block in done), failed)

@@ -2,7 +2,7 @@
 
 Where labels were learned, `learned_label` says which.
 
-A sample that could not be read has its row, with nothing but its number and key.
+A sample that could not be decoded or read has its row, with nothing but its number, its key and the reason.
 """
 
 import json
@@ -19,6 +19,7 @@ import torch
 
 from pta.cluster.blocks.replay import BlockAnswers
 from pta.cluster.ray.storage import Folder
+from pta.door.patience import NO_UNREAD, Unread
 from pta.errors import PtaError, UnreadableFile
 
 _COLUMNS = (
@@ -31,7 +32,7 @@ _COLUMNS = (
 LabelRow = tuple[str, float, str]
 """Label, probability and zero-shot label of a sample."""
 Failed = tuple[int, str, str]
-"""Number and key of a sample that could not be read, and why."""
+"""Number and key of a sample that could not be decoded or read, and why."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Labelled:
     changed: int  # with another label than zero-shot's
     failed: list[Failed]
     taught: int = 0  # whose label was learned, or that were not learned because they are of none of the classes
+    unread: Unread = NO_UNREAD  # samples because of which the block was not written
+    given_up: bool = False  # whether there are others among those that failed
 
 
 def write_labels(
@@ -53,6 +56,8 @@ def write_labels(
     failed: Sequence[Failed],
     streams: Sequence[str | None] | None = None,
     learned: Sequence[str] | None = None,
+    *,
+    given_up: bool = False,
 ) -> Labelled:
     """Write the rows of a block in the order of `keys`, both by number.
 
@@ -63,8 +68,9 @@ def write_labels(
     arrays = [pa.array(values, kind) for values, (_, kind) in zip(zip(*rows, strict=True), _COLUMNS, strict=True)]
     if learned is not None:  # what could not be read was not learned
         learned = [label if number in said else "" for number, label in zip(keys, learned, strict=True)]
-    table = _table(arrays, stream=streams, learned_label=learned)
-    return _write(folder, name, {"run": run}, table, failed)
+    reasons = {number: complaint for number, _, complaint in failed}
+    table = _table(arrays, stream=streams, learned_label=learned, reason=[reasons.get(number) for number in keys])
+    return _write(folder, name, {"run": run} | ({"given_up": "true"} if given_up else {}), table, failed)
 
 
 def write_answers(
@@ -85,7 +91,9 @@ def write_answers(
     numbers = np.concatenate([answers.numbers.numpy(), np.array([number for number, _, _ in failed], np.int64)])
     arrays = [pa.array(numbers), pa.array([*keys, *(key for _, key, _ in failed)], pa.string())]
     arrays += [pa.concat_arrays([column, pa.nulls(lost, column.type)]) if lost else column for column in said]
-    table = _table(arrays, learned_label=None if learned is None else [*learned, *[""] * lost])
+    told = None if learned is None else [*learned, *[""] * lost]
+    why = [*[None] * len(keys), *(complaint for _, _, complaint in failed)]
+    table = _table(arrays, learned_label=told, reason=why)
     about = {"run": run, "round": str(version)}
     return _write(folder, name, about, table.sort_by("number") if lost else table, failed)
 
@@ -96,10 +104,10 @@ def _table(arrays: Sequence[Any], **more: Sequence[str | None] | None) -> Any:
 
 
 def _write(folder: Folder, name: str, about: Mapping[str, str], table: Any, failed: Sequence[Failed]) -> Labelled:
-    content = BytesIO()
-    pq.write_table(table.replace_schema_metadata({**about, "failed": json.dumps(failed)}), content)
+    table, content = table.replace_schema_metadata({**about, "failed": json.dumps(failed)}), BytesIO()
+    pq.write_table(table, content)
     folder.write(name, content.getvalue())
-    return _counted(table, failed)
+    return _counted(table)
 
 
 def labelled(folder: Folder, name: str, run: str, version: int | None = None) -> Labelled | None:
@@ -107,7 +115,7 @@ def labelled(folder: Folder, name: str, run: str, version: int | None = None) ->
     found = _read(folder, name, run, ["label", "zero_shot_label", "learned_label"])
     if found is None or (version is not None and found.schema.metadata.get(b"round") != str(version).encode()):
         return None
-    return _counted(found, [tuple(one) for one in json.loads(found.schema.metadata[b"failed"])])
+    return _counted(found)
 
 
 def read_answers(folder: Folder, name: str, run: str, class_names: Sequence[str]) -> BlockAnswers:
@@ -135,10 +143,11 @@ def _read(folder: Folder, name: str, run: str, columns: Sequence[str]) -> Any:
         return None
 
 
-def _counted(table: Any, failed: Sequence[Failed]) -> Labelled:
-    label = table["label"]
+def _counted(table: Any) -> Labelled:
+    label, about = table["label"], table.schema.metadata
+    failed: list[Failed] = [tuple(one) for one in json.loads(about[b"failed"])]
     changed = pc.sum(pc.not_equal(label, table["zero_shot_label"])).as_py() or 0
     taught = 0
     if "learned_label" in table.column_names:
         taught = pc.sum(pc.not_equal(table["learned_label"], "")).as_py() or 0
-    return Labelled(len(label) - label.null_count, changed, list(failed), taught)
+    return Labelled(len(label) - label.null_count, changed, failed, taught, given_up=b"given_up" in about)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import inf
-from typing import Any
+from typing import Any, ClassVar
 
 from pta.cluster.blocks.loop import run_passes
 from pta.cluster.blocks.replay import at_state
@@ -20,13 +20,14 @@ from pta.cluster.ray.extraction import BlockExtraction, BlockJob, Features
 from pta.cluster.ray.label_block import Failed, Labelled, LabelRow, labelled, write_labels
 from pta.cluster.ray.listing import BlockRows, read_rows
 from pta.cluster.ray.passes import StoredBlocks
-from pta.cluster.ray.storage import ABOUT, Folder, RunFolder, block_name, read_run
+from pta.cluster.ray.storage import ABOUT, Folder, RunFolder, block_name, read_run, run_id
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.labels import NONE
 from pta.core.parameters import require_number
 from pta.data.label_file import label_texts
 from pta.door.files import unpack_tensors
-from pta.errors import StateMismatch, UnreadableFile, naming
+from pta.door.patience import Unread
+from pta.errors import StateMismatch, UnreadableFile, UnreadSample, naming
 from pta.methods import create_adapter, needs_model
 from pta.methods.adapter import Adapter
 from pta.models import Encoder
@@ -94,12 +95,20 @@ class FeatureFolder:
     @property
     def inputs(self) -> str:
         """What decides the features."""
+        given_up = self.about.get("given_up")
+        return run_id({"run": self.run, "given_up": given_up}) if given_up else self.run
+
+    gives_up: ClassVar[bool] = True  # which samples were given up was decided when the folder was made
+
+    @property
+    def run(self) -> str:
+        """What the blocks carry."""
         return str(self.about["run"])
 
     def features(self, pool: Pool, work: Folder, told: OnPhase) -> Features:
         """Those that are there."""
         failed = [sum(number in rows for number, _, _ in self.about["failed"]) for rows in self.blocks]
-        return self.folder, self.inputs, failed
+        return self.folder, self.run, failed, []
 
     def classifier(self) -> ZeroShotClassifier:
         """The classifier that the features were made with."""
@@ -149,7 +158,8 @@ def predict_blocks(
         raise UnreadableFile(f"{work.address} is not of a run, and would be removed; choose another folder")
     known = folder.begin()
     blocks = source.blocks
-    if known.get("finished") and (done := _finished(folder, blocks)):
+    is_final = known.get("finished") and (source.gives_up or not known.get("given_up"))
+    if is_final and (done := _finished(out, blocks, known.get("labels", folder.id))):
         return PredictedBlocks.of(done, known["rounds"], known["repaired"], known["remark"])
     if has_learned:
         raise StateMismatch(
@@ -157,9 +167,10 @@ def predict_blocks(
         )
     if known.get("finished"):
         folder.reopen()  # so that answers before their repair do not count
-    features, run, failed = source.features(pool, work, told)
-    found = adapter, work.sub(folder.id), blocks, epsilon, BlockMemory(memory)
-    stored = StoredBlocks(*found, folder.id, features, run, out, labels)
+    features, run, failed, given_up = source.features(pool, work, told)
+    own = run_id({"run": folder.id, "given_up": given_up}) if given_up else folder.id  # of what is learned
+    found = adapter, work.sub(own), blocks, epsilon, BlockMemory(memory)
+    stored = StoredBlocks(*found, own, features, run, out, labels)
     if labels is not None and NONE in labels.values():
         more = pool.each([Task(StoredBlocks.unlearned, (k,)) for k in range(len(blocks))], stored)
         failed = [one + other for one, other in zip(failed, more, strict=True)]
@@ -168,7 +179,8 @@ def predict_blocks(
     out.write(STATE, end.to_bytes())
     result = PredictedBlocks.of(passed.answers, passed.rounds, sum(passed.repaired), passed.remark)
     ends = [[rows.start, rows.stop] for rows in blocks]
-    folder.finish({**vars(result), "blocks": ends, "state_after": digest_of(end)})
+    record = {**vars(result), "blocks": ends, "state_after": digest_of(end)}
+    folder.finish(record | ({"labels": own, "given_up": given_up} if given_up else {}))
     work.remove()
     return result
 
@@ -195,25 +207,37 @@ def predict_streams(
 
 
 def answer_streams(job: BlockJob, number: int, rows: range) -> Labelled:
-    """Answer the streams of one block, one after another, and write the labels, unless that was done."""
-    name = block_name(rows, "parquet")
+    """Answer the streams of one block, one after another, and write the labels, unless that was done.
+
+    A stream ends at a sample that cannot be read now, and the block is not written; its other streams go on, so that
+    all such samples are known.
+    """
+    name, gives_up = block_name(rows, "parquet"), job.reading.give_up_unread
     there = labelled(job.out, name, job.run)
-    if there is not None:
+    if there is not None and (gives_up or not there.given_up):
         return there
     listed = read_rows(job.out, number)
-    said, failed = dict[int, LabelRow](), list[Failed]()
+    said, failed, unread = dict[int, LabelRow](), list[Failed](), list[str]()
+    given_up = False
     for _, members in groupby(range(len(listed.samples)), key=listed.streams.__getitem__):
-        _answer(job, listed, list(members), said, failed)
+        try:
+            given_up |= _answer(job, listed, list(members), said, failed)
+        except UnreadSample as error:
+            unread.append(str(error.__cause__))  # the complaint without advice
+    if unread:
+        return Labelled(0, 0, [], unread=Unread.of(unread))
     keys = {int(number): sample.key for number, sample in zip(listed.numbers, listed.samples, strict=True)}
     told = None if job.labels is None else labels_of(job.labels, keys.values())
     learned = None if told is None else label_texts(told, job.classifier.class_names)
-    return write_labels(job.out, name, job.run, keys, said, failed, listed.streams, learned)
+    written = (job.out, name, job.run, keys, said, failed, listed.streams, learned)
+    return write_labels(*written, given_up=given_up)
 
 
 def _answer(
     job: BlockJob, rows: BlockRows, members: list[int], said: dict[int, LabelRow], failed: list[Failed]
-) -> None:
-    """Answer one stream as `pta predict` does."""
+) -> bool:
+    """Answer one stream as `pta predict` does; whether samples of it were given up."""
+    given_up = False
     program = job.program()
     model = program.encoder if needs_model(job.method, job.parameters) else None
     adapter = create_adapter(job.method, job.classifier, model=model, source=len(members), **job.parameters)
@@ -221,6 +245,7 @@ def _answer(
     numbers = [int(rows.numbers[row]) for row in members]
     for part in encode_files(program, samples, job.reading, on_error=job.on_error, quick_start=True):
         failed += [(numbers[place], rows.samples[members[place]].key, str(error)) for place, error in part.failures]
+        given_up |= any(isinstance(error, UnreadSample) for _, error in part.failures)
         if not part.samples:
             continue
         known = samples_of(part.tensors)
@@ -233,6 +258,7 @@ def _answer(
         held = answers.columns
         columns = (held.labels[0], held.probabilities[0], held.zero_shot_labels)
         said |= dict(zip((numbers[place] for place, _ in part.samples), zip(*columns, strict=True), strict=True))
+    return given_up
 
 
 def _inputs_of(labels: Mapping[str, int] | None) -> dict[str, str]:
@@ -251,11 +277,11 @@ def digest_of(adapter: Adapter) -> str:
     return digest.hexdigest()
 
 
-def _finished(folder: RunFolder, blocks: Sequence[range]) -> list[Labelled] | None:
+def _finished(out: Folder, blocks: Sequence[range], run: str) -> list[Labelled] | None:
     """What all blocks of a finished run hold, if none was damaged since."""
-    found = [labelled(folder.out, block_name(rows, "parquet"), folder.id) for rows in blocks]
+    found = [labelled(out, block_name(rows, "parquet"), run) for rows in blocks]
     whole = [one for one in found if one is not None]
-    return whole if len(whole) == len(found) and folder.out.is_whole(STATE) else None
+    return whole if len(whole) == len(found) and out.is_whole(STATE) else None
 
 
 def _is_end_of_run(out: Folder, state: str) -> dict[str, str]:

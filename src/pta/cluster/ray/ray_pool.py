@@ -1,6 +1,7 @@
 """Workers on Ray: actors of one thread each, which do whatever task comes next.
 
-A worker that dies is replaced and its task done again, by whichever worker is free. Ray Data is not used: it cuts rows
+A worker that dies is replaced and its task done again, by whichever worker is free. A block with samples that a worker
+could not read is tried by others, as long as there are such. Ray Data is not used: it cuts rows
 into blocks of its own, and here a block is a file that either is there or is computed by one task.
 """
 
@@ -18,6 +19,7 @@ import torch
 
 import pta
 from pta.cluster.blocks.tasks import OnProgress, OnResult, Result, Shared, TaskQueue, nothing_more, silent
+from pta.cluster.ray.elsewhere import Elsewhere
 from pta.errors import InvalidParameter, MachineFailure, StateMismatch, first_line
 from pta.measure.provenance import code_version
 
@@ -157,19 +159,27 @@ class RayPool:
             raise
 
     def _each(self, queue: TaskQueue, told: OnProgress) -> list[Any]:
-        attempts = Counter[int]()
+        attempts, elsewhere = Counter[int](), Elsewhere()
         while not queue.is_done:
             for _ in range(self.asked - len(self._idle) - len(self._busy)):
                 self._start()
-            while self._idle and (following := queue.take(self._idle[-1])) is not None:
-                actor, task = self._idle.pop(), queue.tasks[following]
+            for actor in [*self._idle]:
+                following = queue.take(actor, elsewhere.may_do)
+                if following is None:
+                    continue
+                self._idle.remove(actor)
+                task = queue.tasks[following]
                 attempts[following] += 1
                 if attempts[following] > _ATTEMPTS:
                     raise MachineFailure(f"{_ATTEMPTS} workers died at one block ({task}); is memory short?")
                 self._busy[actor.run.remote(task, self._held)] = actor, following
-            done, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=_SECONDS)
+            done = self._ray.wait(list(self._busy), num_returns=1, timeout=_SECONDS)[0] if self._busy else []
             if not done and all(number is None for _, number in self._busy.values()):
-                self._say("no worker has started yet; waiting")
+                for number, result in elsewhere.without_more_workers(queue.waiting).items():
+                    queue.waiting.remove(number)
+                    queue.finish(number, result)
+                if queue.waiting:
+                    self._say("no worker has started yet; waiting")
             for one in done:
                 actor, number = self._busy.pop(one)
                 try:
@@ -186,7 +196,9 @@ class RayPool:
                         queue.put_back(number)
                     continue
                 self._idle.append(actor)
-                if number is not None:
+                if number is not None and elsewhere.is_needed(actor, number, result):
+                    queue.put_last(number)
+                elif number is not None:
                     queue.finish(number, result)
                     self._deaths = 0
                     told(len(queue.results))

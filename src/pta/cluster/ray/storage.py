@@ -7,8 +7,8 @@ is refused.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +16,9 @@ from typing import IO, Any
 
 from pta.data.sources.addresses import filesystem, is_remote
 from pta.door.files import as_path, write_atomically
+from pta.door.patience import USUAL_PATIENCE, is_absent
 from pta.door.plain_files import make_folder, require_no_link
-from pta.errors import PtaError, StateMismatch, UnreadableFile, family, first_line
+from pta.errors import MachineFailure, StateMismatch, UnreadableFile, family, first_line
 
 _LONGEST_HEADER = 100 * 2**20  # that safetensors itself takes
 ABOUT = "about.json"
@@ -57,9 +58,7 @@ class Folder:
             make_folder(Path(self.address))
             write_atomically(Path(self.path(name)), content)
             return
-        system, path = self._place
-        with self._understood(name, "written"):
-            system.pipe_file(f"{path}/{name}", content)
+        self._do(name, "written", lambda system, path: system.pipe_file(path, content))
 
     def write_json(self, name: str, content: Any) -> None:
         """The same for JSON."""
@@ -67,9 +66,7 @@ class Folder:
 
     def read(self, name: str) -> bytes:
         """The content of a file."""
-        system, path = self._place
-        with self._understood(name, "read"):
-            return system.cat_file(f"{path}/{name}")
+        return self._do(name, "read", lambda system, path: system.cat_file(path))
 
     def read_json(self, name: str) -> Any:
         """What a JSON file holds."""
@@ -81,9 +78,7 @@ class Folder:
 
     def open(self, name: str) -> IO[bytes]:
         """A file to read parts of."""
-        system, path = self._place
-        with self._understood(name, "read"):
-            return system.open(f"{path}/{name}", "rb")
+        return self._do(name, "read", lambda system, path: system.open(path, "rb"))
 
     def has(self, name: str) -> bool:
         """Whether a file of the name is there, whatever it holds."""
@@ -114,25 +109,35 @@ class Folder:
         return about if isinstance(about, dict) else {}
 
     def _header(self, name: str) -> dict[str, Any] | None:
-        """The metadata of a whole safetensors file."""
-        try:
-            with self.open(name) as file:
-                length = int.from_bytes(file.read(8), "little")
-                if length > _LONGEST_HEADER:
-                    return None
-                header = json.loads(file.read(length))
-                metadata = header.pop("__metadata__", {})
-                end = max((one["data_offsets"][1] for one in header.values()), default=0)
-                return metadata if file.seek(0, 2) == 8 + length + end else None
-        except (PtaError, ValueError, KeyError, TypeError, AttributeError, OSError):
-            return None
+        """The metadata of a whole safetensors file; a storage that fails is asked again, and does not count as none."""
+        with suppress(UnreadableFile):
+            return self._do(name, "read", _header_of)
+        return None
 
-    @contextmanager
-    def _understood(self, name: str, done: str) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # whatever the filesystem raises
-            raise family(error)(f"{self.path(name)} cannot be {done}: {first_line(error)}") from error
+    def _do(self, name: str, done: str, act: Callable[[Any, str], Any]) -> Any:
+        """What a filesystem gives for a file, asked for again while an address fails."""
+        system, folder = self._place
+
+        def once() -> Any:
+            try:
+                return act(system, f"{folder}/{name}")
+            except Exception as error:  # whatever the filesystem raises
+                kind = family(error) if is_absent(error) or not is_remote(self.address) else MachineFailure
+                raise kind(f"{self.path(name)} cannot be {done}: {first_line(error)}") from error
+
+        return USUAL_PATIENCE.ask(once)
+
+
+def _header_of(system: Any, path: str) -> dict[str, Any] | None:
+    with suppress(ValueError, KeyError, TypeError, AttributeError), system.open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > _LONGEST_HEADER:
+            return None
+        header = json.loads(file.read(length))
+        metadata = header.pop("__metadata__", {})
+        end = max((one["data_offsets"][1] for one in header.values()), default=0)
+        return metadata if file.seek(0, 2) == 8 + length + end else None
+    return None
 
 
 def block_name(rows: range, ending: str = "safetensors") -> str:

@@ -1,5 +1,7 @@
 """Files by path or at any address that fsspec knows (s3://…, gs://…, memory://…)."""
 
+import io
+import os
 import posixpath
 import re
 from collections.abc import Callable
@@ -13,7 +15,8 @@ from typing import IO, Any
 
 from pta.core.limits import USUAL_LIMITS
 from pta.door.files import exists, read_text, require_short, understanding
-from pta.errors import InvalidParameter, MissingPackage, UnreadableFile, UnreadableSample, family, first_line
+from pta.door.patience import reading, require_whole
+from pta.errors import InvalidParameter, MissingPackage, UnreadableFile, first_line
 
 _MOST_FILES = 100_000
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
@@ -54,6 +57,40 @@ def open_binary(address: str) -> IO[bytes]:
         return Path(address).open("rb")
     system, path = filesystem(address)
     return system.open(path, "rb")
+
+
+def open_whole(address: str) -> IO[bytes]:
+    """A file to read parts of, where what the storage does not give is unread, and never looks like damage."""
+    with reading(address):
+        return _Whole(address, open_binary(address))  # type: ignore[return-value]
+
+
+class _Whole(io.RawIOBase):
+    """A file in which each read gives as many bytes as there are, or fails."""
+
+    def __init__(self, address: str, file: IO[bytes]) -> None:
+        self._address, self._file = address, file
+        self._size = file.seek(0, os.SEEK_END)
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, *place: int) -> int:
+        return self._file.seek(*place)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def read(self, most: int = -1) -> bytes:
+        left = self._size - self.tell()
+        with reading(self._address):
+            content = self._file.read(most)
+        require_whole(self._address, len(content), left if most < 0 else min(most, left))
+        return content
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def read_listed(address: str, kind: str, largest: int) -> str:
@@ -145,16 +182,11 @@ class RemoteSample:
 
     def read(self, most: int = USUAL_LIMITS.max_bytes) -> bytes:
         """The content, still encoded."""
-        try:
+        with reading(self.key):
             system, path = filesystem(self.place)
             size = int(system.size(path)) if self.size is None else self.size
             require_short(self.key, size, most)
             start = self.offset or 0
             content: bytes = system.cat_file(path, start=start, end=start + size)
-        except UnreadableSample:
-            raise
-        except Exception as error:  # whatever the filesystem raises
-            raise family(error, UnreadableSample)(f"{self.key} cannot be read: {first_line(error)}") from error
-        if len(content) < size:
-            raise UnreadableSample(f"{self.key} cannot be read: {self.place} ends too early")
+        require_whole(self.key, len(content), size)
         return content

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pta.core.limits import USUAL_LIMITS
-from pta.data.sources.addresses import open_binary, resolve
+from pta.data.sources.addresses import open_binary, open_whole, resolve
 from pta.door.files import require_short, understanding
-from pta.errors import InvalidParameter, UnreadableFile, UnreadableSample, family, first_line
+from pta.errors import InvalidParameter, UnreadableFile, UnreadableSample, UnreadSample, first_line
 
 COLUMNS = pa.schema(
     [
@@ -79,8 +79,10 @@ class ParquetCell(NamedTuple):
             group = int(np.searchsorted(starts, self.row, side="right")) - 1
             cell = _cells(self.place, group)[self.row - int(starts[group])].as_py()
             content = cell.get("bytes") if isinstance(cell, dict) else cell
-        except Exception as error:  # whatever pyarrow raises on damaged bytes
-            raise family(error, UnreadableSample)(f"{self.key} cannot be read: {first_line(error)}") from error
+        except UnreadSample:
+            raise
+        except Exception as error:  # whatever pyarrow raises on damaged bytes, which came whole
+            raise UnreadableSample(f"{self.key} cannot be read: {first_line(error)}") from error
         if not isinstance(content, bytes):
             raise UnreadableSample(f"{self.key} does not hold bytes")
         require_short(self.key, len(content), most)
@@ -89,7 +91,7 @@ class ParquetCell(NamedTuple):
 
 @lru_cache(16)
 def _row_groups(place: str) -> NDArray[np.int64]:
-    with open_binary(place) as file:
+    with open_whole(place) as file:
         metadata = pq.ParquetFile(file).metadata
         sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
     return np.cumsum([0, *sizes])[:-1]
@@ -97,7 +99,7 @@ def _row_groups(place: str) -> NDArray[np.int64]:
 
 @lru_cache(2)
 def _cells(place: str, group: int) -> Any:
-    with open_binary(place) as opened:
+    with open_whole(place) as opened:
         file = pq.ParquetFile(opened)
         name = next(name for name in file.schema_arrow.names if name in _IMAGES)
         return file.read_row_group(group, columns=[name])[name].combine_chunks()

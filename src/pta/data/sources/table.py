@@ -12,19 +12,24 @@ from pta.data.sources.addresses import filesystem, find_files, is_folder, is_rem
 from pta.data.sources.listed import Listed
 from pta.data.sources.parquet import COLUMNS, list_parquet
 from pta.door.files import as_path, understanding
+from pta.door.patience import Unread
 from pta.errors import InvalidParameter, UnreadableFile
 
 _MOST = 2**24  # rows that are listed one by one
 
 
-def list_samples(source: str, modality: Modality, by: str | None = None) -> pa.Table:
-    """The samples of a source; `by` is the column, the key in `KEY.json` beside a tar's members, or `folder`."""
+def list_samples(source: str, modality: Modality, by: str | None = None, *, give_up_unread: bool = False) -> pa.Table:
+    """The samples of a source; `by` is the column, the key in `KEY.json` beside a tar's members, or `folder`.
+
+    Where some files are there and others are not, the listing would be another one later; so that ends here, unless
+    samples are given up. Where none is there, workers may see what this machine does not.
+    """
     address = source if is_remote(source) else str(as_path(source).absolute())
     kind = kind_of(address)
     if files := _parquet_files(address):
         table = pa.concat_tables([list_parquet(file, by, _stamp(file)) for file in files]).combine_chunks()
     elif kind is not None and kind.list is not None:
-        table = _table(source, kind.list(address, modality, by))
+        table = _table(source, kind.list(address, modality, by), give_up_unread)
     else:
         raise UnreadableFile(
             f"no such source: {source}; --cluster reads a folder, a .csv, .tar shards or .parquet files, "
@@ -48,7 +53,7 @@ def _parquet_files(address: str) -> list[str]:
     return find_files(address, "file", str) if is_parquet(address) else []
 
 
-def _table(source: str, listed: Iterable[Listed]) -> pa.Table:
+def _table(source: str, listed: Iterable[Listed], give_up_unread: bool) -> pa.Table:
     rows, place, stamp = list[dict[str, Any]](), "", None  # of the file before: members of an archive share one
     for one in listed:
         if len(rows) == _MOST:
@@ -56,6 +61,9 @@ def _table(source: str, listed: Iterable[Listed]) -> pa.Table:
         if one.place != place:
             place, stamp = one.place, one.stamp or _stamp(one.place)
         rows.append({**one._asdict(), "number": _whole(one, source), "label": one.label or None, "stamp": stamp})
+    absent = [row["key"] for row in rows if row["stamp"] is None and not is_remote(row["place"])]
+    if 0 < len(absent) < len(rows) and not give_up_unread:
+        raise Unread.of(f"{key} cannot be read: it is not there" for key in absent).error()
     try:
         return pa.Table.from_pylist(rows, COLUMNS)
     except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError) as error:

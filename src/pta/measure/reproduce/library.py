@@ -44,7 +44,8 @@ class Library:
     workers: int | None = None
     decode: Decode = "auto"  # of plain images; views are cut out by Pillow
     compiled: bool = True
-    on_error: OnError = "stop"  # what happens at an image that cannot be read
+    on_error: OnError = "stop"  # what happens at an image that cannot be decoded
+    give_up_unread: bool = False  # go on without images that cannot be read
     views_of: Sequence[str] | None = None  # the datasets that augmented views are made of, if not all
     on_progress: Callable[[str, int, int], None] = lambda what, done, total: None  # told of what is being extracted
     skipped: dict[str, int] = field(default_factory=dict, init=False)  # pictures that could not be read, by dataset
@@ -166,6 +167,7 @@ class Library:
                 patches=kept == "patches",
                 decode="pillow" if views else self.decode,
                 compiled=self.compiled,
+                give_up_unread=self.give_up_unread,
             )
             done = extract(
                 *(images, encoder, self._classifier(images, "clip", False), out, reading),
@@ -175,8 +177,8 @@ class Library:
                 on_progress=lambda done: self.on_progress(images.name, done, len(images)),
                 wait=True,  # a second process waits, and then finds all of it done
             )
-            if done.skipped:
-                self.skipped[images.name] = len(done.skipped)
+            if left_out := len(done.skipped) + len(done.given_up):
+                self.skipped[images.name] = left_out
             self._stored = {out: load_features(out)}
         return self._stored[out]
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from pta.core.limits import USUAL_LIMITS
 from pta.data.sample_set import ListedSample, SampleSet
-from pta.errors import InvalidSamples, UnreadableSample
+from pta.door.patience import USUAL_PATIENCE
+from pta.errors import InvalidSamples, PtaError
 
 UNKNOWN = -1
 
@@ -35,15 +36,19 @@ class Matched:
 
 
 def match_labels(
-    stream: Sequence[ListedSample], labelled: SampleSet, most: int = USUAL_LIMITS.max_bytes, *, skip: bool = False
+    stream: Sequence[ListedSample],
+    labelled: SampleSet,
+    most: int = USUAL_LIMITS.max_bytes,
+    *,
+    passed: tuple[type[PtaError], ...] = (),
 ) -> Matched:
     """Find the labelled samples in a stream. One that cannot be read, or has more than `most` bytes, is an error.
 
-    A file name counts where the content is not found, if it occurs once on either side. With `skip`, what cannot be
-    read has no content.
+    A file name counts where the content is not found, if it occurs once on either side. A sample with one of the
+    `passed` errors has no content.
     """
     assert labelled.labels is not None
-    digest = partial(_digest, most=most, skip=skip)
+    digest = partial(_digest, most=most, passed=passed)
     contents = [digest(sample) for sample in labelled.samples]
     known: dict[bytes | None, set[int]] = {}
     for content, label in zip(contents, labelled.labels.tolist(), strict=True):
@@ -72,13 +77,11 @@ def match_labels(
     return Matched(labels, len(contents) - len(left), len(by_name), len(left) - len(by_name), twice)
 
 
-def _digest(sample: ListedSample, most: int, *, skip: bool) -> bytes | None:
+def _digest(sample: ListedSample, most: int, *, passed: tuple[type[PtaError], ...]) -> bytes | None:
     try:
-        return hashlib.sha256(sample.read(most)).digest()
-    except UnreadableSample:
-        if skip:
-            return None
-        raise
+        return hashlib.sha256(USUAL_PATIENCE.ask(partial(sample.read, most))).digest()
+    except passed:
+        return None
 
 
 def _only(labels: set[int] | tuple[()]) -> int:

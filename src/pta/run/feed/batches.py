@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
-from pta.errors import PtaError, UserMistake
+from pta.errors import PtaError, UnreadSample, UserMistake
 from pta.run.feed.workers import Workers
 
 Item = TypeVar("Item")
@@ -66,7 +66,7 @@ def prepare_in_batches(
     iterator is closed or forgotten; the one that waits for an item ends when that comes.
 
     Args:
-        prepare: called in worker threads; a `PtaError` becomes the item's `error`.
+        prepare: called in worker threads; a user's mistake or an unread sample becomes the item's `error`.
         ends: whether a batch ends with this item, although it is not full.
         size: the bytes that a result holds; while results hold more than a gibibyte, only one batch is prepared ahead.
         live: give what has arrived instead of waiting for a full batch.
@@ -220,7 +220,7 @@ def _prepare_all(prepare: Callable[[Item], Result], several: list[Item]) -> list
 def _outcome(prepare: Callable[[Item], Result], item: Item) -> _Outcome[Result]:
     try:
         return prepare(item), None
-    except UserMistake as error:
+    except (UserMistake, UnreadSample) as error:
         return None, error
 
 
