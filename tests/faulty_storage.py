@@ -107,7 +107,7 @@ class _Proxy(BaseHTTPRequestHandler):
             answer = first if fault == STALE else answer
         self._answer(*answer, cut=fault == CUT)
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _pass
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _pass  # noqa: N815
 
     def _body(self):
         if "chunked" not in self.headers.get("Transfer-Encoding", ""):
@@ -124,7 +124,7 @@ class _Proxy(BaseHTTPRequestHandler):
         for name, value in headers:
             if name.lower() not in ("connection", "transfer-encoding", "date", "server", "content-length"):
                 self.send_header(name, value)
-        length = dict((name.lower(), value) for name, value in headers).get("content-length", len(content))
+        length = {name.lower(): value for name, value in headers}.get("content-length", len(content))
         self.send_header("Content-Length", str(length if self.command == "HEAD" else len(content)))
         self.end_headers()
         if self.command != "HEAD":
