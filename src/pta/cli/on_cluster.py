@@ -20,7 +20,7 @@ from pta.cluster.ray.label_block import Failed
 from pta.cluster.ray.listing import Listing, number_samples
 from pta.cluster.ray.prediction import STATE, FeatureFolder, PredictedBlocks, predict_blocks, predict_streams
 from pta.cluster.ray.ray_pool import RayPool, connected
-from pta.cluster.ray.storage import ABOUT, Folder
+from pta.cluster.ray.storage import ABOUT, Folder, kept_block
 from pta.core.classifier import ZeroShotClassifier
 from pta.data.sources.addresses import is_remote
 from pta.data.sources.table import list_samples
@@ -89,6 +89,11 @@ class OnCluster:
             print(f"{self.out}: {sentence}")
 
 
+def say_busy(what: str, blocks: int, pool: RayPool) -> None:
+    """Say how many workers have something to do."""
+    say(f"{what} in {blocks:,} blocks; {min(blocks, pool.workers):,} of {pool.workers:,} workers can be busy")
+
+
 @dataclass(frozen=True)
 class Pictures:
     """What the options of reading and encoding say."""
@@ -99,16 +104,17 @@ class Pictures:
     reading: Reading
     on_error: OnError
 
-    def listing(self, names: Sequence[str] | None, block: int, by: str | None, *, labelled: bool) -> Listing:
-        """The numbered samples of the source, and a line about them."""
-        table = list_samples(self.source, self.model.modality, by)
-        listing = number_samples(table, block, names, labelled=labelled)
-        said = f"{len(listing):,} {self.model.modality.name}s in {len(listing.blocks):,} blocks"
-        say(f"{self.source}: {said}")
-        return listing
+    def listing(self, names: Sequence[str] | None, by: str | None, *, labelled: bool) -> Listing:
+        """The numbered samples of the source."""
+        return number_samples(list_samples(self.source, self.model.modality, by), names, labelled=labelled)
 
-    def extraction(self, listing: Listing, device: str, classifier: ZeroShotClassifier, block: int) -> BlockExtraction:
+    def extraction(
+        self, listing: Listing, on: OnCluster, pool: RayPool, device: str, classifier: ZeroShotClassifier
+    ) -> BlockExtraction:
         """What the workers are told: they decode in one thread, unless more were asked for."""
+        block = on.how.block or kept_block(on.folder, len(listing)) or listing.block_size(pool.workers)
+        listing = listing.cut(block)
+        say_busy(f"{self.source}: {len(listing):,} {self.model.modality.name}s", len(listing.blocks), pool)
         name = self.source.rstrip("/").rpartition("/")[2].partition(".")[0]
         reading = self.reading.changed(workers=self.reading.workers or 1, processes=False)
         model = (self.model.encoder, self.model.name)
@@ -123,7 +129,7 @@ def extract_on_cluster(
     replace_other: bool,
 ) -> None:
     """Make a folder of feature blocks."""
-    listing = pictures.listing(names, on.how.block, None, labelled=True)
+    listing = pictures.listing(names, None, labelled=True)
     if not listing.class_names:
         said = f"nothing says which classes there are in {pictures.source}"
         raise InvalidParameter(f"{said}; --classes FILE (one name per line)")
@@ -133,8 +139,8 @@ def extract_on_cluster(
         encoder.patch_count()  # raises if the model has none
     classifier = texts.classifier(encoder)
     with on.alone(), on.workers(pictures.device, pictures.reading.workers) as (device, pool), _phases() as told:
-        extraction = pictures.extraction(listing, device, classifier, on.how.block)
-        begun = told("features", len(listing.blocks))
+        extraction = pictures.extraction(listing, on, pool, device, classifier)
+        begun = told("features", len(extraction.blocks))
         done = extract_blocks(extraction, pool, on.folder, prompts=texts.templates, replace=replace_other, told=begun)
     what = f"{done.encoded:,} encoded now" if done.encoded else "all were there already"
     on.report(f"{done.samples:,} {pictures.model.modality.name}s, {what}", vars(done))
@@ -191,14 +197,14 @@ def predict_on_cluster(given: PredictOptions, model: NamedModel, reading: Readin
 def _predict_pictures(on: OnCluster, asked: _Prediction) -> None:
     pictures, texts = asked.pictures, asked.texts()
     asked.given.state.require(asked.given.method, texts.names)
-    listing = pictures.listing(None, on.how.block, None, labelled=False)
+    listing = pictures.listing(None, None, labelled=False)
     classifier = texts.classifier(pictures.model.encoder)
     with (
         asked.adapter(classifier) as adapter,
         on.alone(),
         on.workers(pictures.device, pictures.reading.workers) as (device, pool),
     ):
-        extraction = pictures.extraction(listing, device, classifier, on.how.block)
+        extraction = pictures.extraction(listing, on, pool, device, classifier)
         _predict(on, extraction, adapter, pool, asked.given)
 
 
@@ -219,7 +225,7 @@ def _predict(
 
 def _predict_streams(on: OnCluster, asked: _Prediction, by: str) -> None:
     pictures, texts = asked.pictures, asked.texts()
-    listing = pictures.listing(None, on.how.block, by, labelled=False)
+    listing = pictures.listing(None, by, labelled=False)
     anchors = texts.classifier(pictures.model.encoder)
     method, parameters = asked.given.method.name, asked.given.method.parameters
     model = pictures.model.encoder if needs_model(method, parameters) else None
@@ -228,7 +234,7 @@ def _predict_streams(on: OnCluster, asked: _Prediction, by: str) -> None:
         raise InvalidParameter(f"{adapter.name} with these parameters sees the whole stream before it answers")
     reading = pictures.reading
     with on.alone(), on.workers(pictures.device, reading.workers) as (device, pool), _phases() as phases:
-        extraction = pictures.extraction(listing, device, anchors, on.how.block)
+        extraction = pictures.extraction(listing, on, pool, device, anchors)
         labels = asked.given.labels(anchors.class_names)
         done = predict_streams(extraction, method, parameters, pool, on.folder, phases, labels)
     _warn_of_labels_without_samples(asked.given, done)

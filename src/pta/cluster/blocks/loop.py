@@ -48,6 +48,10 @@ def no_progress(what: str, count: int) -> OnProgress:
 class Pool(Protocol):
     """Where tasks run."""
 
+    @property
+    def workers(self) -> int:
+        """How many tasks can run at once."""
+
     def each(
         self, tasks: Sequence[Callable[[Shared], Result]], shared: Shared, told: OnProgress = lambda done: None
     ) -> list[Result]:
@@ -56,6 +60,8 @@ class Pool(Protocol):
 
 class ThisProcess:
     """One task after another, here: what workers elsewhere must equal."""
+
+    workers = 1
 
     def each(
         self, tasks: Sequence[Callable[[Shared], Result]], shared: Shared, told: OnProgress = lambda done: None

@@ -17,7 +17,7 @@ from torch import Tensor
 from pta.cluster.blocks.block import Block
 from pta.cluster.blocks.loop import OnPhase, OnProgress, Pool, Result, Task
 from pta.cluster.ray.label_block import Failed
-from pta.cluster.ray.listing import Listing, read_rows
+from pta.cluster.ray.listing import BlockReader, Listing
 from pta.cluster.ray.storage import Folder, RunFolder, run_id
 from pta.core.classifier import ZeroShotClassifier
 from pta.data.features import STORED_AS
@@ -58,7 +58,8 @@ class BlockJob:
     fingerprint: str  # of the model
     reading: Reading  # with everything that the method needs
     on_error: OnError
-    out: Folder  # where the listing is, too
+    out: Folder
+    listed: BlockReader
     classifier: ZeroShotClassifier
     record: Mapping[str, Any]  # of features: where they come from, as in the files of `pta extract`
     method: str = ""  # of streams
@@ -88,7 +89,7 @@ def encode_block(job: BlockJob, number: int, rows: range) -> EncodedBlock:
     there = job.out.about(block_name(rows))
     if there.get("run") == job.run:
         return EncodedBlock(there["count"], [tuple(one) for one in there["failed"]], 0)
-    tensors, failed = _encode(job, number, rows.start)
+    tensors, failed = _encode(job, number, rows)
     names, count = job.classifier.class_names, len(tensors["numbers"])
     about = {
         **job.record,
@@ -101,8 +102,8 @@ def encode_block(job: BlockJob, number: int, rows: range) -> EncodedBlock:
     return EncodedBlock(count, failed, len(rows))
 
 
-def _encode(job: BlockJob, number: int, first: int) -> tuple[dict[str, Tensor], list[Failed]]:
-    rows, program = read_rows(job.out, number), job.program()
+def _encode(job: BlockJob, block: int, listed: range) -> tuple[dict[str, Tensor], list[Failed]]:
+    rows, program, first = job.listed.read(block, listed), job.program(), listed.start
     parts: list[dict[str, Tensor]] = []
     kept, failed = list[int](), list[Failed]()
     numbered = enumerate(rows.samples, first)  # views are drawn from the number
@@ -213,7 +214,8 @@ class BlockExtraction:
         model = self.model, self.device, inputs["dtype"], inputs["model"]
         images = {name: value for name, value in inputs.items() if name not in ("listing", "count", "classifier")}
         record = {"dataset": self.dataset, "images": images, "model": self.model}
-        return BlockJob(run, *model, self.reading, self.on_error, out, self.classifier, record, **more)
+        listed = self.listing.reader(out)
+        return BlockJob(run, *model, self.reading, self.on_error, out, listed, self.classifier, record, **more)
 
     def each_block(self, function: Callable[..., Result], job: BlockJob, pool: Pool, told: OnProgress) -> list[Result]:
         """Write the listing, and do the same for each block."""

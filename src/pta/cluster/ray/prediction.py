@@ -16,7 +16,7 @@ from pta.cluster.blocks.replay import at_state
 from pta.cluster.ray.extraction import KIND as FEATURE_BLOCKS
 from pta.cluster.ray.extraction import BlockExtraction, BlockJob, Features, block_name
 from pta.cluster.ray.label_block import Failed, Labelled, LabelRow, labelled, write_labels
-from pta.cluster.ray.listing import BlockRows, read_rows
+from pta.cluster.ray.listing import BlockRows
 from pta.cluster.ray.passes import StoredBlocks
 from pta.cluster.ray.storage import ABOUT, Folder, RunFolder, read_run
 from pta.core.classifier import ZeroShotClassifier
@@ -194,7 +194,7 @@ def answer_streams(job: BlockJob, number: int, rows: range) -> Labelled:
     there = labelled(job.out, name, job.run)
     if there is not None:
         return there
-    listed = read_rows(job.out, number)
+    listed = job.listed.read(number, rows)
     said, failed = dict[int, LabelRow](), list[Failed]()
     for _, members in groupby(range(len(listed.samples)), key=listed.streams.__getitem__):
         _answer(job, listed, list(members), said, failed)

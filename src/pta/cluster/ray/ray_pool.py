@@ -111,9 +111,9 @@ class RayPool:
         if workers is None and not fitting:
             kind = "GPU" if gpus else f"{cpus:g} CPUs"
             raise InvalidParameter(f"the cluster has no machine with a {kind} for a worker; see --device and --workers")
-        self.asked = workers or fitting
-        if fitting < self.asked:
-            say(f"{self.asked} workers were asked for, the cluster has room for {fitting}; it goes on with those")
+        self.workers = workers or fitting
+        if fitting < self.workers:
+            say(f"{self.workers} workers were asked for, the cluster has room for {fitting}; it goes on with those")
         self._actor = ray.remote(_Worker).options(num_cpus=cpus, num_gpus=gpus, max_restarts=0)
         self._version = package_version()
         self._busy: dict[Any, tuple[Any, int | None]] = {}  # what is awaited → who does it, and which task it is
@@ -143,7 +143,7 @@ class RayPool:
         results: dict[int, Result] = {}
         waiting, attempts = deque(range(len(tasks))), Counter[int]()
         while len(results) < len(tasks):
-            for _ in range(self.asked - len(self._idle) - len(self._busy)):
+            for _ in range(self.workers - len(self._idle) - len(self._busy)):
                 self._start()
             while waiting and self._idle:
                 following, actor = waiting.popleft(), self._idle.pop()
@@ -166,7 +166,7 @@ class RayPool:
                 except self._ray.exceptions.RayError:
                     self._stop(actor)
                     self._deaths += 1
-                    if self._deaths > _ATTEMPTS * self.asked:
+                    if self._deaths > _ATTEMPTS * self.workers:
                         raise MachineFailure(f"{self._deaths} workers died in a row; see the logs of Ray") from None
                     if number is not None:
                         waiting.appendleft(number)
