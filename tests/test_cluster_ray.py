@@ -70,7 +70,7 @@ def workers_of(parent):
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            if (path / "cmdline").read_bytes().startswith(b"ray::_Worker"):
+            if (path / "cmdline").read_bytes().startswith((b"ray::_Worker", b"ray::pta ")):
                 workers.append(int(path.name))
 
     def is_ours(process):

@@ -52,6 +52,11 @@ class Listing:
         """What workers read with, once the listing is written to the folder."""
         return BlockReader(folder, self.source if isinstance(self.source, RowGroups) else None, self.order is not None)
 
+    @property
+    def holds_features(self) -> bool:
+        """Whether there are features in the place of samples."""
+        return isinstance(self.source, RowGroups) and self.source.features is not None
+
     @cached_property
     def digest(self) -> str:
         """The sha256 of everything but the places, which may move: of parquet files what identifies each."""
@@ -70,18 +75,15 @@ class Listing:
 
         With streams it is the most samples of several streams that share a file: 1 if every stream has its own.
         """
-        blocks = _PER_WORKER * workers
-        if self.ends is not None:
-            blocks = max(blocks, _STREAM_FILES)
-            if len(self.ends) <= blocks:
-                return 1
-        return min(max(-(-len(self) // blocks), _FEWEST), USUAL_SIZE)
+        files = max(_PER_WORKER * workers, _STREAM_FILES)
+        if self.ends is None:
+            return usual_block(len(self), workers)
+        return 1 if len(self.ends) <= files else usual_block(len(self), files // _PER_WORKER)
 
     def cut(self, size: int) -> "Listing":
         """The same in blocks of so many rows; with streams, in whole streams of together at most so many, or one."""
         if self.ends is None:
-            blocks = [range(start, min(start + size, len(self))) for start in range(0, len(self), size)]
-            return replace(self, blocks=blocks)
+            return replace(self, blocks=in_blocks(len(self), size))
         blocks, start, ends = [], 0, self.ends.tolist()
         for end, following in zip(ends, [*ends[1:], None], strict=True):
             if following is None or following - start > size:
@@ -108,6 +110,16 @@ class Listing:
             for rows in self.blocks:
                 writer.write_table(part(rows), row_group_size=len(rows))
         folder.write(name, content.getvalue())
+
+
+def usual_block(count: int, workers: int) -> int:
+    """The size of blocks of so many samples that keeps so many workers busy."""
+    return min(max(-(-count // (_PER_WORKER * workers)), _FEWEST), USUAL_SIZE)
+
+
+def in_blocks(count: int, size: int) -> list[range]:
+    """The rows of each block of at most so many rows."""
+    return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
 
 def _write_table(folder: Folder, name: str, table: pa.Table) -> None:
@@ -234,9 +246,21 @@ class BlockReader:
     groups: RowGroups | None  # of a source by reference
     is_ordered: bool  # otherwise than the source
 
-    def rows_of(self, block: int, rows: range) -> NDArray[np.int64]:
+    def _rows_of(self, block: int, rows: range) -> NDArray[np.int64]:
         """The rows of a source by reference that are a block."""
         return self._read(ORDER, block)["row"].to_numpy() if self.is_ordered else np.arange(rows.start, rows.stop)
+
+    def values(self, block: int, rows: range) -> tuple[NDArray[np.int64], list[str], NDArray[Any]]:
+        """Numbers, keys and features of a block of a source by reference, in rows of equal length if they are."""
+        assert self.groups is not None
+        table = self.groups.rows(self._rows_of(block, rows), self.groups.features)
+        values, flat = table["value"], table["value"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+        lengths = set(pc.list_value_length(values).unique().to_pylist())
+        return (
+            table["number"].to_numpy(),
+            table["key"].to_pylist(),
+            flat.reshape(len(values), -1) if len(lengths) == 1 and None not in lengths else flat,
+        )
 
     def read(self, block: int, rows: range) -> BlockRows:
         """The samples of a block, by its place in the listing and its rows."""
@@ -244,7 +268,7 @@ class BlockReader:
             table = self._read(NAME, block)
             labels = None if table["label"].null_count else table["label"].to_numpy()
         else:
-            table, classes = self.groups.rows(self.rows_of(block, rows)), self.groups.classes
+            table, classes = self.groups.rows(self._rows_of(block, rows)), self.groups.classes
             labels = None if classes is None else np.array([classes[one] for one in table["label"].to_pylist()])
         columns = [table[name].to_pylist() for name in ("key", "place", "offset", "size", "row")]
         samples = [reference(*one) for one in zip(*columns, strict=True)]

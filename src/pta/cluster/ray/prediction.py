@@ -15,9 +15,11 @@ from pta.cluster.blocks.loop import OnPhase, Pool, Task, no_progress, run_passes
 from pta.cluster.blocks.replay import at_state
 from pta.cluster.ray.extraction import KIND as FEATURE_BLOCKS
 from pta.cluster.ray.extraction import BlockExtraction, BlockJob, Features, block_name
+from pta.cluster.ray.feature_source import FeatureRows
 from pta.cluster.ray.label_block import Failed, Labelled, LabelRow, labelled, write_labels
 from pta.cluster.ray.listing import BlockRows
 from pta.cluster.ray.passes import StoredBlocks
+from pta.cluster.ray.progress import note
 from pta.cluster.ray.storage import ABOUT, Folder, RunFolder, read_run
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.labels import NONE
@@ -118,7 +120,7 @@ class FeatureFolder:
 
 
 def predict_blocks(
-    source: BlockExtraction | FeatureFolder,
+    source: BlockExtraction | FeatureFolder | FeatureRows,
     adapter: Adapter,
     pool: Pool,
     out: Folder,
@@ -214,6 +216,7 @@ def _answer(
     samples = ((place, rows.samples[row]) for place, row in enumerate(members))
     numbers = [int(rows.numbers[row]) for row in members]
     for part in encode_files(program, samples, job.reading, on_error=job.on_error, quick_start=True):
+        note(len(said) + len(failed), len(rows.samples))
         failed += [(numbers[place], rows.samples[members[place]].key, str(error)) for place, error in part.failures]
         if not part.samples:
             continue

@@ -10,7 +10,7 @@ import secrets
 import socket
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,16 @@ import torch
 
 import pta
 from pta.cluster.blocks.loop import OnProgress, Result, Shared
+from pta.cluster.ray import progress
+from pta.cluster.ray.orphans import no_orphans
 from pta.errors import InvalidParameter, MachineFailure, StateMismatch, first_line
 from pta.measure.provenance import code_version
 
 LOCAL = "local"
 _ATTEMPTS = 10  # of one task, whose workers died
 _PATIENCE = 10.0  # seconds for an address to answer
-_SECONDS = 30.0  # between two complaints that no worker has started
+_SECONDS = 30.0  # without a block that is done, until workers are asked how far they are
+_ASKED = "asked"  # what answers that, beside the task
 _OBJECT_STORE = 2**28  # bytes; tasks and what they give back are small
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 _OFFLINE = {"HF_HUB_OFFLINE": "1"}  # a model is read from a shared path, not fetched by every worker at once
@@ -41,7 +44,12 @@ class _Worker:
             raise StateMismatch(f"a worker runs pta {own}, the driver {version}; install the same on every machine")
 
     def run(self, task: Callable[[Shared], Result], shared: Shared) -> Result:
+        progress.note(0, 1)
         return task(shared)
+
+    def share(self) -> float:
+        """How much of the task is done; asked meanwhile."""
+        return progress.share()
 
 
 def package_version() -> str:
@@ -77,7 +85,8 @@ def connected(cluster: str, *, trust_network: bool = False) -> Iterator[Any]:
         start = "ray start --head starts one, --cluster local needs none"
         raise MachineFailure(f"no Ray can be reached at {cluster}: {first_line(error)}; {start}") from None
     try:
-        yield ray
+        with no_orphans() if cluster == LOCAL else nullcontext():
+            yield ray
     except (ray.exceptions.RayError, ConnectionError) as error:
         raise MachineFailure(f"the cluster at {cluster} was lost: {first_line(error)}") from None
     finally:
@@ -114,7 +123,8 @@ class RayPool:
         self.workers = workers or fitting
         if fitting < self.workers:
             say(f"{self.workers} workers were asked for, the cluster has room for {fitting}; it goes on with those")
-        self._actor = ray.remote(_Worker).options(num_cpus=cpus, num_gpus=gpus, max_restarts=0)
+        given = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0, "concurrency_groups": {_ASKED: 1}}
+        self._actor, self._started = ray.remote(**given)(_Worker), 0
         self._version = package_version()
         self._busy: dict[Any, tuple[Any, int | None]] = {}  # what is awaited → who does it, and which task it is
         self._idle: list[Any] = []
@@ -152,10 +162,13 @@ class RayPool:
                     raise MachineFailure(
                         f"{_ATTEMPTS} workers died at one block ({tasks[following]}); is memory short?"
                     )
-                self._busy[actor.run.remote(tasks[following], held)] = actor, following
+                named = actor.run.options(name=f"pta {tasks[following]!r}")
+                self._busy[named.remote(tasks[following], held)] = actor, following
             done, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=_SECONDS)
             if not done and all(number is None for _, number in self._busy.values()):
                 self._say("no worker has started yet; waiting")
+            elif not done:
+                told(len(results) + self._shares())
             for one in done:
                 actor, number = self._busy.pop(one)
                 try:
@@ -177,8 +190,18 @@ class RayPool:
                     told(len(results))
         return [results[number] for number in range(len(tasks))]
 
+    def _shares(self) -> float:
+        """How many of the blocks are done that workers have begun."""
+        busy = [actor for actor, number in self._busy.values() if number is not None]
+        asked = [actor.share.options(concurrency_group=_ASKED).remote() for actor in busy]
+        answered, _ = self._ray.wait(asked, num_returns=len(asked), timeout=_PATIENCE)
+        with suppress(self._ray.exceptions.RayError):  # of a worker that died
+            return sum(self._ray.get(answered))
+        return 0.0
+
     def _start(self) -> None:
-        actor = self._actor.remote()
+        self._started += 1
+        actor = self._actor.options(name=f"pta worker {self._started}").remote()
         self._busy[actor.start.remote(self._version)] = actor, None
 
     def _stop(self, actor: Any) -> None:

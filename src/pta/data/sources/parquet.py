@@ -74,28 +74,17 @@ class RowGroups:
                     raise InvalidParameter(f"--by {there}: {place} has rows without it")
                 yield _as(COLUMNS.field(name), table[there], table.num_rows, place)
 
-    def rows(self, rows: NDArray[np.int64]) -> pa.Table:
-        """Some rows as a table of `COLUMNS`, in the order that is asked for."""
-        names = [name for name in ("number", "key", "path", "label", self.by) if name in self.names]
-        return self._taken(rows, names, self._listed)
-
-    def values(self, name: str, rows: NDArray[np.int64]) -> pa.Table:
-        """The numbers, keys and values of some rows of a column that holds features."""
-        names = [column for column in ("number", "key", name) if column in self.names]
-
-        def with_keys(group: int, table: pa.Table) -> pa.Table:
-            listed = self._listed(group, table)
-            return pa.table({"number": listed["number"], "key": listed["key"], "value": table[name]})
-
-        return self._taken(rows, names, with_keys)
-
-    def _taken(self, rows: NDArray[np.int64], names: list[str], made: Any) -> pa.Table:
+    def rows(self, rows: NDArray[np.int64], value: str | None = None) -> pa.Table:
+        """Some rows as a table of `COLUMNS`, in the order that is asked for; a further column is its `value`."""
+        names = [name for name in ("number", "key", "path", "label", self.by, value) if name in self.names]
         owners = np.searchsorted(self.groups[:, 3], rows, side="right") - 1
         order = np.argsort(owners, kind="stable")
         wanted, starts = np.unique(owners[order], return_index=True)
         parts = []
         for own, (group, table) in zip(np.split(order, starts[1:]), self._read(wanted, names), strict=True):
-            parts.append(made(group, table).take(rows[own] - self.groups[group, 3]))
+            listed = self._listed(group, table)
+            listed = listed if value is None else listed.append_column("value", table[value])
+            parts.append(listed.take(rows[own] - self.groups[group, 3]))
         return pa.concat_tables(parts).take(np.argsort(order)).combine_chunks()
 
     def _read(self, groups: Sequence[int] | NDArray[np.int64], names: list[str]) -> Iterator[tuple[int, pa.Table]]:
