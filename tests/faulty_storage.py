@@ -161,6 +161,7 @@ def faulty_storage(monkeypatch):
             patch.setenv(name, value)
         patch.setattr(S3FileSystem, "retries", 1)
         S3FileSystem.clear_instance_cache()
+        _send(store.moto, "POST", "/moto-api/reset", {}, b"")  # what tests before this one stored
         try:
             yield store
         finally:

@@ -28,6 +28,8 @@ def list_samples(source: str, modality: Modality, by: str | None = None) -> pa.T
         if not len(groups := list_row_groups(files, by)):
             raise UnreadableFile(f"{source} holds no rows")
         return groups
+    if source.lower().endswith((".npz", ".safetensors")):
+        raise UnreadableFile(f"{source} is a feature file, which needs no extraction; pta predict and pta eval take it")
     if kind is not None and kind.list is not None:
         table = _table(source, kind.list(address, modality, by))
     else:
