@@ -23,7 +23,7 @@ if find_spec("ray") is None:  # which is not imported here: it reads the environ
 import pyarrow.parquet as pq
 from cluster_runs import BLOCK, CLASSES, contents, extract, extraction_of, predict, write_pictures
 from effort import repeated
-from processes import wait_until
+from processes import wait_for, wait_until
 
 from pta.cli import on_cluster
 from pta.cluster.blocks.loop import ThisProcess
@@ -64,19 +64,29 @@ def plain(pictures, tmp_path_factory):
     return contents(features, "safetensors"), contents(labels, "parquet")
 
 
-def workers_of(parent):
-    """The process ids of the workers of a Ray that a process has started."""
-    parents, workers = {}, []
+def processes_below(parent):
+    """The ids of the processes that a process has started, and those below."""
+    parents = {}
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            if (path / "cmdline").read_bytes().startswith((b"ray::_Worker", b"ray::pta ")):
-                workers.append(int(path.name))
 
     def is_ours(process):
         return process == parent or (process in parents and is_ours(parents[process]))
 
-    return sorted(filter(is_ours, workers))
+    return sorted(process for process in parents if is_ours(process) and process != parent)
+
+
+def name_of(process):
+    """The command line of a process that lives."""
+    with suppress(OSError):
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    return b""
+
+
+def workers_of(parent):
+    """The process ids of the workers of a Ray that a process has started."""
+    return [one for one in processes_below(parent) if name_of(one).startswith((b"ray::_Worker", b"ray::pta "))]
 
 
 def test_two_workers_make_the_files_of_none(pictures, plain, two, tmp_path):
@@ -130,6 +140,69 @@ def test_a_killed_driver_is_resumed_by_the_same_command(pictures, pta, two, monk
     assert resumed.returncode == unbroken.returncode == 0, resumed.stderr
     assert f"{COUNT} labels" in resumed.stdout
     assert contents(out, "parquet") == contents(tmp_path / "unbroken", "parquet")
+
+
+_HOLD = """
+import os, sys, time
+from pta.cluster.ray.ray_pool import RayPool, connected
+
+class Hold:
+    def __call__(self, shared):
+        time.sleep(3600)
+
+with connected("local") as ray, RayPool(ray, 1, cpus=0.25) as pool:
+    pool.each([Hold()], None)
+"""
+
+
+@pytest.mark.extensive
+def test_a_killed_driver_leaves_no_process_of_its_ray():
+    """Ray's own agents would wait for a minute for the head; the claim is that they end, not when."""
+    with subprocess.Popen([sys.executable, "-c", _HOLD], stderr=subprocess.PIPE, text=True) as driver:
+        wait_until(lambda: workers_of(driver.pid), driver)
+        below = {process: name_of(process) for process in processes_below(driver.pid)}
+        assert len(below) > 4
+        driver.kill()
+    wait_for(lambda: not any(name_of(process) == name for process, name in below.items()))
+
+
+def test_actors_and_tasks_have_names(ray, two):
+    class Names:
+        def __call__(self, shared):
+            return ray.get_runtime_context().get_actor_name()
+
+        def __repr__(self):
+            return "Names"
+
+    names = two.each([Names()] * 2, None)
+    assert all(name.startswith("pta worker ") for name in names)
+
+
+def test_a_driver_hears_of_a_block_before_it_is_done(ray, two, monkeypatch):
+    monkeypatch.setattr("pta.cluster.ray.ray_pool._SECONDS", 0.1)
+
+    class Half:
+        def __call__(self, path):
+            from pta.cluster.ray.progress import note
+
+            note(1, 2)
+            while not os.path.exists(path):  # noqa: PTH110
+                time.sleep(0.01)
+
+    heard = []
+
+    def told(done):
+        heard.append(done)
+        if done == 0.5:
+            Path(flag).touch()
+
+    flag = f"/tmp/pta-heard-{os.getpid()}"
+    try:
+        two.each([Half()], flag, told)
+    finally:
+        Path(flag).unlink(missing_ok=True)
+    assert 0.5 in heard
+    assert heard[-1] == 1
 
 
 @contextmanager
@@ -308,6 +381,27 @@ def test_stages_that_are_given_stay_and_are_refused_with_all_reasons(predict_her
     goes_on = predict_here("--out", "later", "--state", "a.safetensors")
     assert goes_on.returncode == 0, goes_on.stderr
     assert RUNS_WITH not in goes_on.stderr
+
+
+def test_blocks_follow_the_workers_at_the_first_start_and_stay(pta, pictures, monkeypatch, tmp_path):
+    def run(workers, *given):
+        pool = ThisProcess()
+        monkeypatch.setattr(pool, "workers", workers, raising=False)
+        with in_this_ray(monkeypatch, pool):
+            return pta(
+                "predict", pictures, *WITH_MODEL, "--method", "pta", "--cluster", "local", "--out", "out", *given
+            )
+
+    first = run(1)
+    assert "90 samples in 2 blocks; 1 of 1 workers can be busy" in first.stderr
+    before = contents(tmp_path / "out", "parquet")
+    (tmp_path / "out" / sorted(before)[0]).unlink()
+    later = run(1000)
+    assert "90 samples in 2 blocks; 2 of 1,000 workers can be busy" in later.stderr
+    assert contents(tmp_path / "out", "parquet") == before
+    other = run(1, "--block", "16")
+    assert other.returncode == 2
+    assert "another source" in other.stderr
 
 
 def test_a_state_of_pta_goes_on_as_pta_on_a_cluster(predict_here):

@@ -173,14 +173,14 @@ def _numbers(source: pa.Table | RowGroups) -> NDArray[np.int64] | None:
     if numbers is None or ((numbers[1:] > numbers[:-1]).all() and numbers[0] == 0 and numbers[-1] == count - 1):
         return None
     seen = np.zeros(count, np.bool_)
-    seen[numbers[(numbers >= 0) & (numbers < count)]] = True
+    if numbers.min() >= 0 and numbers.max() < count:
+        seen[numbers] = True
     if not seen.all():
-        ordered, missing = np.sort(numbers), int(seen.argmin())
+        ordered = np.sort(numbers)
         first = int(np.flatnonzero(ordered != np.arange(count))[0])
-        said = f"number {missing} is missing"
-        if ordered[first] < first:
-            number = int(ordered[first])
-            said = f"number {number} is negative" if number < 0 else f"number {number} is there twice"
+        number = int(ordered[first])
+        wrong = "is negative" if number < 0 else "is there twice" if number < first else "is missing"
+        said = f"number {first if number > first else number} {wrong}"
         raise InvalidSamples(f"samples must be numbered 0…{count - 1:,}, each once: {said}")
     return numbers
 

@@ -124,7 +124,7 @@ class RayPool:
         if fitting < self.workers:
             say(f"{self.workers} workers were asked for, the cluster has room for {fitting}; it goes on with those")
         given = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0, "concurrency_groups": {_ASKED: 1}}
-        self._actor, self._started = ray.remote(**given)(_Worker), 0
+        self._actor = ray.remote(**given)(_Worker)
         self._version = package_version()
         self._busy: dict[Any, tuple[Any, int | None]] = {}  # what is awaited → who does it, and which task it is
         self._idle: list[Any] = []
@@ -200,8 +200,7 @@ class RayPool:
         return 0.0
 
     def _start(self) -> None:
-        self._started += 1
-        actor = self._actor.options(name=f"pta worker {self._started}").remote()
+        actor = self._actor.options(name=f"pta worker {secrets.token_hex(4)}").remote()
         self._busy[actor.start.remote(self._version)] = actor, None
 
     def _stop(self, actor: Any) -> None:
