@@ -11,6 +11,7 @@ import time
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
@@ -178,30 +179,23 @@ def test_actors_and_tasks_have_names(ray, two):
     assert all(name.startswith("pta worker ") for name in names)
 
 
-def test_a_driver_hears_of_a_block_before_it_is_done(ray, two, monkeypatch):
+def test_a_driver_says_that_it_waits_while_no_block_ends(two, monkeypatch):
     monkeypatch.setattr("pta.cluster.ray.ray_pool._SECONDS", 0.1)
-
-    class Half:
-        def __call__(self, path):
-            from pta.cluster.ray.progress import note
-
-            note(1, 2)
-            while not os.path.exists(path):  # noqa: PTH110
-                time.sleep(0.01)
-
     heard = []
 
-    def told(done):
-        heard.append(done)
-        if done == 0.5:
-            Path(flag).touch()
+    class UntilHeard:
+        def __call__(self, place):
+            while not Path(place).exists():
+                time.sleep(0.01)
 
-    flag = f"/tmp/pta-heard-{os.getpid()}"
-    try:
-        two.each([Half()], flag, told)
-    finally:
-        Path(flag).unlink(missing_ok=True)
-    assert 0.5 in heard
+    with TemporaryDirectory() as folder:
+
+        def told(done):
+            heard.append(done)
+            (Path(folder) / "heard").touch()
+
+        two.each([UntilHeard()], f"{folder}/heard", told)
+    assert heard[0] == 0
     assert heard[-1] == 1
 
 
@@ -226,6 +220,7 @@ def test_streams_by_key_are_those_of_this_process(pictures, two, tmp_path):
         extraction = extraction_of(listed, by="camera")
         predict_streams(extraction, "tda", {}, pool, Folder(str(tmp_path / name)))
     assert len(contents(tmp_path / "here", "parquet")) == 5  # four streams and the listing
+    assert {"zero_shot_probability", "entropy"} < set(rows_in(tmp_path / "here").column_names)
     assert contents(tmp_path / "here", "parquet") == contents(tmp_path / "there", "parquet")
 
 
@@ -357,7 +352,8 @@ def test_the_default_on_a_cluster_is_the_stream_without_prior_and_with_fixed_cal
         expected = list(csv.DictReader(file))
     table = rows_in(tmp_path / "default")
     assert table["label"].to_pylist() == [row["label"] for row in expected]
-    assert table["probability"].to_pylist() == pytest.approx([float(row["probability"]) for row in expected], abs=1e-4)
+    for column in ("probability", "zero_shot_probability", "entropy"):
+        assert table[column].to_pylist() == pytest.approx([float(row[column]) for row in expected], abs=1e-4)
     one, other = (load_adapter(tmp_path / name) for name in ("default/state.safetensors", "alone"))
     assert one.parameters == other.parameters
     assert one.parameters["gate"] == "balance"
@@ -437,7 +433,8 @@ def test_labels_are_learned_on_a_cluster_as_by_one_process(predict_here, pta, tm
     table = rows_in(tmp_path / "told")
     for column in ("label", "learned_label"):
         assert table[column].to_pylist() == [row[column] for row in expected]
-    assert table["probability"].to_pylist() == pytest.approx([float(row["probability"]) for row in expected], abs=1e-4)
+    for column in ("probability", "zero_shot_probability", "entropy"):
+        assert table[column].to_pylist() == pytest.approx([float(row[column]) for row in expected], abs=1e-4)
     one, other = (load_adapter(tmp_path / name) for name in ("told/state.safetensors", "a"))
     assert one.position == other.position == COUNT - 1
     for name in {"knowledge", "anchored", "sums", "weights"} & set(one.state()):

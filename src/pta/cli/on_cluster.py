@@ -291,7 +291,7 @@ def _phases() -> Iterator[OnPhase]:
         def begin(what: str, count: int) -> OnProgress:
             task, began = bar.add_task(what, total=count), time.monotonic()
 
-            def told(done: float) -> None:
+            def told(done: int) -> None:
                 seconds = (time.monotonic() - began) / done * (count - done) if done else 0.0
                 left = f" ({timedelta(seconds=round(seconds))} left)" if done else ""
                 bar.update(task, completed=done, description=f"{what}{left}, blocks", visible=done < count)

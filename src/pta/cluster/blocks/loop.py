@@ -31,8 +31,8 @@ from pta.methods.adapter import Adapter
 
 Shared = TypeVar("Shared")
 Result = TypeVar("Result")
-OnProgress = Callable[[float], None]
-"""How many tasks are done, after each and sometimes between, with parts of those that are not."""
+OnProgress = Callable[[int], None]
+"""How many tasks are done, after each and now and then between."""
 OnPhase = Callable[[str, int], OnProgress]
 """OnProgress what begins and of how many tasks it consists."""
 

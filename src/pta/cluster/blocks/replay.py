@@ -10,6 +10,7 @@ from pta.cluster.blocks.block import Block
 from pta.cluster.blocks.prototype_blocks import AT_ONCE
 from pta.cluster.blocks.summary import BlockSummary, State
 from pta.core.samples import Samples
+from pta.engines.zero_shot import entropy_of
 from pta.errors import StateMismatch
 from pta.methods.adapter import Adapter
 from pta.methods.pta import PTA
@@ -26,6 +27,8 @@ class BlockAnswers:
     labels: Tensor  # n, int64, class numbers
     probabilities: Tensor  # n, float64, of the label
     zero_shot: Tensor  # n, int64, the class that the model alone says
+    zero_shot_probabilities: Tensor  # n, float64, of these
+    entropies: Tensor  # n, float64, of the probabilities after adaptation, in nats
 
     def starting_with(self, again: "BlockAnswers") -> "BlockAnswers":
         """The same with other answers to the first samples."""
@@ -51,7 +54,8 @@ def replay_block(
             f"the summary is of another block, of samples {summary.start}…{summary.start + summary.count - 1}"
         )
     there, numbers = at_state(adapter, start), block.numbers[:rows]
-    parts = [(numbers[:0], torch.zeros(0, dtype=torch.float64), numbers[:0])]
+    nothing = torch.zeros(0, dtype=torch.float64)
+    parts = [(numbers[:0], nothing, numbers[:0], nothing, nothing)]
     for first in range(0, len(numbers), AT_ONCE):
         last = min(first + AT_ONCE, len(numbers))
         samples = Samples.unchecked(block.features[first:last]).to(adapter.classifier.anchors)
@@ -63,8 +67,9 @@ def replay_block(
             logits = there.step_with_touches(samples, z, summary.touches.between(first, last))
         else:
             logits = there.step_unchecked(samples.features)
-        probabilities = there.probabilities_unchecked(logits).amax(dim=1)
-        parts.append((_best(logits), probabilities.cpu(), zero_shot))
+        probabilities, alone = there.probabilities_unchecked(logits), z.double().softmax(dim=1).amax(dim=1)
+        said = (one.cpu() for one in (alone, entropy_of(probabilities)))
+        parts.append((_best(logits), probabilities.amax(dim=1).cpu(), zero_shot, *said))
     return BlockAnswers(numbers, *map(torch.cat, zip(*parts, strict=True))), there.state()
 
 

@@ -18,7 +18,6 @@ from pta.cluster.blocks.block import Block
 from pta.cluster.blocks.loop import OnPhase, OnProgress, Pool, Result, Task
 from pta.cluster.ray.label_block import Failed
 from pta.cluster.ray.listing import BlockReader, Listing
-from pta.cluster.ray.progress import note
 from pta.cluster.ray.storage import Folder, RunFolder, run_id
 from pta.core.classifier import ZeroShotClassifier
 from pta.data.features import STORED_AS
@@ -112,7 +111,6 @@ def _encode(job: BlockJob, block: int, listed: range) -> tuple[dict[str, Tensor]
         if part.samples:
             parts.append(stored(part.tensors))
         kept += [number - first for number, _ in part.samples]
-        note(len(kept) + len(failed), len(listed))
         for row, error in ((number - first, error) for number, error in part.failures):
             failed.append((int(rows.numbers[row]), rows.samples[row].key, str(error)))
     features = {name: torch.cat([part[name] for part in parts]) for name in (parts[0] if parts else ())}

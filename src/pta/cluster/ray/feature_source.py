@@ -4,7 +4,6 @@ A `.npz` or `.safetensors` file is read and cut by the driver; a column of parqu
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,21 +29,15 @@ class FeatureRows:
     dim: int  # of the classifier
 
     @property
-    def blocks(self) -> Sequence[range]:
+    def blocks(self) -> list[range]:
         """The rows of each block."""
-        return (
-            self.held.cut(self.block).blocks if isinstance(self.held, Listing) else in_blocks(self._count, self.block)
-        )
-
-    @property
-    def _count(self) -> int:
-        return len(self.held if isinstance(self.held, Listing) else self.held.samples)
+        return in_blocks(len(self.held if isinstance(self.held, Listing) else self.held.samples), self.block)
 
     @property
     def inputs(self) -> dict[str, Any]:
         """What decides the features."""
         held = self.held.digest if isinstance(self.held, Listing) else self.held.fingerprint
-        return {"features": held, "count": self._count, "block": self.block}
+        return {"features": held, "count": self.blocks[-1].stop, "block": self.block}
 
     def features(self, pool: Pool, work: Folder, told: OnPhase) -> Features:
         """Copy everything into a work folder."""

@@ -1,4 +1,4 @@
-"""Labels as parquet: number, key, label, probability and zero-shot label of every sample of a block.
+"""Labels as parquet: of every sample of a block its number, its key, and what a row of one process says about it.
 
 Where labels were learned, `learned_label` says which.
 
@@ -23,9 +23,11 @@ _COLUMNS = (
     ("label", pa.string()),
     ("probability", pa.float64()),
     ("zero_shot_label", pa.string()),
+    ("zero_shot_probability", pa.float64()),
+    ("entropy", pa.float64()),
 )
-LabelRow = tuple[str, float, str]
-"""Label, probability and zero-shot label of a sample."""
+LabelRow = tuple[str, float, str, float, float]
+"""Label, probability, zero-shot label and its probability, and entropy of a sample."""
 Failed = tuple[int, str, str]
 """Number and key of a sample that could not be read, and why."""
 
@@ -54,7 +56,7 @@ def write_labels(
 
     `streams` are those of the rows, and `learned` the labels that are given for them.
     """
-    nothing = (None, None, None)
+    nothing = (None,) * (len(_COLUMNS) - 2)
     rows = [(number, key, *said.get(number, nothing)) for number, key in keys.items()]
     arrays = [pa.array(values, kind) for values, (_, kind) in zip(zip(*rows, strict=True), _COLUMNS, strict=True)]
     names = [column for column, _ in _COLUMNS]
@@ -67,7 +69,7 @@ def write_labels(
     about = {"run": run, "failed": json.dumps(failed)}
     pq.write_table(pa.table(arrays, names).replace_schema_metadata(about), content)
     folder.write(name, content.getvalue())
-    changed = sum(label != alone for label, _, alone in said.values())
+    changed = sum(label != alone for label, _, alone, *_ in said.values())
     return Labelled(len(said), changed, list(failed), sum(map(bool, learned or ())))
 
 

@@ -8,7 +8,7 @@ groups, and `order.parquet` which row comes when, unless it is the order of the 
 
 import hashlib
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BytesIO
@@ -75,10 +75,11 @@ class Listing:
 
         With streams it is the most samples of several streams that share a file: 1 if every stream has its own.
         """
-        files = max(_PER_WORKER * workers, _STREAM_FILES)
-        if self.ends is None:
-            return usual_block(len(self), workers)
-        return 1 if len(self.ends) <= files else usual_block(len(self), files // _PER_WORKER)
+        if self.ends is not None:
+            workers = max(workers, _STREAM_FILES // _PER_WORKER)
+            if len(self.ends) <= workers * _PER_WORKER:
+                return 1
+        return usual_block(len(self), workers)
 
     def cut(self, size: int) -> "Listing":
         """The same in blocks of so many rows; with streams, in whole streams of together at most so many, or one."""
@@ -94,22 +95,13 @@ class Listing:
     def write(self, folder: Folder) -> None:
         """Write `listing.parquet`, and `order.parquet` if workers need it."""
         if not isinstance(self.source, RowGroups):
-            self._write(folder, NAME, lambda rows: self.source.slice(rows.start, len(rows)))
+            _write(folder, NAME, self.blocks, lambda rows: self.source.slice(rows.start, len(rows)))
             return
         columns = dict(zip(("place", "row_group", "row", "first"), self.source.groups.T, strict=True))
-        places = pa.array(self.source.places).take(pa.array(columns["place"]))
-        _write_table(folder, NAME, pa.table({**columns, "place": places}))
-        if self.order is not None:
-            order = self.order
-            self._write(folder, ORDER, lambda rows: pa.table({"row": order[rows.start : rows.stop]}))
-
-    def _write(self, folder: Folder, name: str, part: Any) -> None:
-        """Write a table with one row group per block."""
-        content = BytesIO()
-        with pq.ParquetWriter(content, part(range(0)).schema) as writer:
-            for rows in self.blocks:
-                writer.write_table(part(rows), row_group_size=len(rows))
-        folder.write(name, content.getvalue())
+        columns["place"] = pa.array(self.source.places).take(pa.array(columns["place"]))
+        _write(folder, NAME, [range(len(columns["row"]))], lambda rows: pa.table(columns))
+        if (order := self.order) is not None:
+            _write(folder, ORDER, self.blocks, lambda rows: pa.table({"row": order[rows.start : rows.stop]}))
 
 
 def usual_block(count: int, workers: int) -> int:
@@ -122,9 +114,12 @@ def in_blocks(count: int, size: int) -> list[range]:
     return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
 
-def _write_table(folder: Folder, name: str, table: pa.Table) -> None:
+def _write(folder: Folder, name: str, blocks: Sequence[range], rows_of: Callable[[range], pa.Table]) -> None:
+    """Write a table with one row group per block."""
     content = BytesIO()
-    pq.write_table(table, content)
+    with pq.ParquetWriter(content, rows_of(blocks[0]).schema) as writer:
+        for rows in blocks:
+            writer.write_table(rows_of(rows), row_group_size=len(rows))
     folder.write(name, content.getvalue())
 
 
@@ -188,9 +183,8 @@ def _numbers(source: pa.Table | RowGroups) -> NDArray[np.int64] | None:
 def _inverse(numbers: NDArray[np.int64]) -> NDArray[Any]:
     """Where each number is, with few bytes for each and while it is made."""
     places = np.empty(len(numbers), np.min_scalar_type(len(numbers)))
-    for first in range(0, len(numbers), 2**20):
-        part = numbers[first : first + 2**20]
-        places[part] = np.arange(first, first + len(part))
+    for rows in in_blocks(len(numbers), 2**20):
+        places[numbers[rows.start : rows.stop]] = rows
     return places
 
 
@@ -210,10 +204,18 @@ def _by_stream(
         return order, None
     ranks = np.empty(len(known), np.min_scalar_type(len(known)))
     ranks[[known[name] for name in sorted(known)]] = np.arange(len(known))
+    parts = [slice(rows.start, rows.stop) for rows in in_blocks(len(source), 2**20)]
     ranked = ranks[codes] if order is None else ranks[codes[order]]
-    streams = np.argsort(ranked, kind="stable")  # of 65,536 streams and fewer a radix sort
-    ends = np.searchsorted(ranked[streams], np.arange(len(known)), side="right")
-    return (streams if order is None else order[streams]), ends
+    del codes
+    ends = np.cumsum(sum(np.bincount(ranked[rows], minlength=len(known)) for rows in parts))
+    free, places = np.append(0, ends[:-1]), np.empty(len(ranked), np.min_scalar_type(len(ranked)))
+    for rows in parts:  # a counting sort: `argsort` would take three times the memory
+        own = np.argsort(ranked[rows], kind="stable")
+        streams, starts, sizes = np.unique(ranked[rows][own], return_index=True, return_counts=True)
+        new = np.repeat(free[streams] - starts, sizes) + np.arange(len(own))
+        places[new] = own + rows.start if order is None else order[rows][own]
+        free[streams] += sizes
+    return places, ends
 
 
 def _labels(
@@ -255,12 +257,9 @@ class BlockReader:
         assert self.groups is not None
         table = self.groups.rows(self._rows_of(block, rows), self.groups.features)
         values, flat = table["value"], table["value"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-        lengths = set(pc.list_value_length(values).unique().to_pylist())
-        return (
-            table["number"].to_numpy(),
-            table["key"].to_pylist(),
-            flat.reshape(len(values), -1) if len(lengths) == 1 and None not in lengths else flat,
-        )
+        if len(lengths := set(pc.list_value_length(values).to_pylist())) == 1 and None not in lengths:
+            flat = flat.reshape(len(values), -1)
+        return table["number"].to_numpy(), table["key"].to_pylist(), flat
 
     def read(self, block: int, rows: range) -> BlockRows:
         """The samples of a block, by its place in the listing and its rows."""

@@ -12,22 +12,20 @@ from pathlib import Path
 
 _WATCH = """
 import os, signal, sys
+from contextlib import suppress
 agents = [os.pidfd_open(int(process)) for process in sys.argv[1:]]  # never another process of the same number
 sys.stdin.read()
 for agent in agents:
-    try:
+    with suppress(ProcessLookupError):
         signal.pidfd_send_signal(agent, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 """
 
 
 @contextmanager
 def no_orphans() -> Iterator[None]:
-    """Let no process of the Ray that this process has started outlive it for long, however it ends; on Linux."""
-    raylets = [process for process in _children(os.getpid()) if _name(process) == "raylet"]
-    agents = [agent for raylet in raylets for agent in _children(raylet)]
-    call = [sys.executable, "-I", "-c", _WATCH, *agents]
+    """Let no agent of the Ray that this process has started outlive it, however it ends; on Linux."""
+    raylets = [one for one in _children(os.getpid()) if Path(f"/proc/{one}/comm").read_text() == "raylet\n"]
+    call = [sys.executable, "-I", "-c", _WATCH, *(agent for raylet in raylets for agent in _children(raylet))]
     with subprocess.Popen(call, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as watch:
         try:
             yield
@@ -39,7 +37,3 @@ def _children(process: int | str) -> list[str]:
     return [
         child for thread in Path(f"/proc/{process}/task").glob("*/children") for child in thread.read_text().split()
     ]
-
-
-def _name(process: str) -> str:
-    return Path(f"/proc/{process}/comm").read_text().strip()

@@ -102,7 +102,7 @@ class StoredBlocks:
         """Write the labels."""
         block, names = self._read(k), self.adapter.classifier.class_names
         columns = [getattr(answers, one.name).tolist() for one in fields(BlockAnswers)]
-        said = {number: (names[a], p, names[b]) for number, a, p, b in zip(*columns, strict=True)}
+        said = {number: (names[a], p, names[b], q, e) for number, a, p, b, q, e in zip(*columns, strict=True)}
         keys = dict(sorted(block.keys.items()))
         learned = None if self.labels is None else label_texts(labels_of(self.labels, keys.values()), names)
         name = block_name(self.blocks[k], "parquet")

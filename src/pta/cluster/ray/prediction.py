@@ -19,7 +19,6 @@ from pta.cluster.ray.feature_source import FeatureRows
 from pta.cluster.ray.label_block import Failed, Labelled, LabelRow, labelled, write_labels
 from pta.cluster.ray.listing import BlockRows
 from pta.cluster.ray.passes import StoredBlocks
-from pta.cluster.ray.progress import note
 from pta.cluster.ray.storage import ABOUT, Folder, RunFolder, read_run
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.labels import NONE
@@ -216,7 +215,6 @@ def _answer(
     samples = ((place, rows.samples[row]) for place, row in enumerate(members))
     numbers = [int(rows.numbers[row]) for row in members]
     for part in encode_files(program, samples, job.reading, on_error=job.on_error, quick_start=True):
-        note(len(said) + len(failed), len(rows.samples))
         failed += [(numbers[place], rows.samples[members[place]].key, str(error)) for place, error in part.failures]
         if not part.samples:
             continue
@@ -229,6 +227,7 @@ def _answer(
         answers = answers_from(logits, adapter.probabilities_unchecked(logits), zero_shot, job.classifier.class_names)
         held = answers.columns
         columns = (held.labels[0], held.probabilities[0], held.zero_shot_labels)
+        columns += (held.zero_shot_probabilities, held.entropies)
         said |= dict(zip((numbers[place] for place, _ in part.samples), zip(*columns, strict=True), strict=True))
 
 

@@ -18,7 +18,6 @@ import torch
 
 import pta
 from pta.cluster.blocks.loop import OnProgress, Result, Shared
-from pta.cluster.ray import progress
 from pta.cluster.ray.orphans import no_orphans
 from pta.errors import InvalidParameter, MachineFailure, StateMismatch, first_line
 from pta.measure.provenance import code_version
@@ -26,8 +25,7 @@ from pta.measure.provenance import code_version
 LOCAL = "local"
 _ATTEMPTS = 10  # of one task, whose workers died
 _PATIENCE = 10.0  # seconds for an address to answer
-_SECONDS = 30.0  # without a block that is done, until workers are asked how far they are
-_ASKED = "asked"  # what answers that, beside the task
+_SECONDS = 30.0  # without a block that is done, until a line says so
 _OBJECT_STORE = 2**28  # bytes; tasks and what they give back are small
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 _OFFLINE = {"HF_HUB_OFFLINE": "1"}  # a model is read from a shared path, not fetched by every worker at once
@@ -44,12 +42,7 @@ class _Worker:
             raise StateMismatch(f"a worker runs pta {own}, the driver {version}; install the same on every machine")
 
     def run(self, task: Callable[[Shared], Result], shared: Shared) -> Result:
-        progress.note(0, 1)
         return task(shared)
-
-    def share(self) -> float:
-        """How much of the task is done; asked meanwhile."""
-        return progress.share()
 
 
 def package_version() -> str:
@@ -123,8 +116,7 @@ class RayPool:
         self.workers = workers or fitting
         if fitting < self.workers:
             say(f"{self.workers} workers were asked for, the cluster has room for {fitting}; it goes on with those")
-        given = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0, "concurrency_groups": {_ASKED: 1}}
-        self._actor = ray.remote(**given)(_Worker)
+        self._actor = ray.remote(_Worker).options(num_cpus=cpus, num_gpus=gpus, max_restarts=0)
         self._version = package_version()
         self._busy: dict[Any, tuple[Any, int | None]] = {}  # what is awaited → who does it, and which task it is
         self._idle: list[Any] = []
@@ -168,7 +160,7 @@ class RayPool:
             if not done and all(number is None for _, number in self._busy.values()):
                 self._say("no worker has started yet; waiting")
             elif not done:
-                told(len(results) + self._shares())
+                told(len(results))  # a line that says so, also while nothing ends
             for one in done:
                 actor, number = self._busy.pop(one)
                 try:
@@ -189,15 +181,6 @@ class RayPool:
                     results[number], self._deaths = result, 0
                     told(len(results))
         return [results[number] for number in range(len(tasks))]
-
-    def _shares(self) -> float:
-        """How many of the blocks are done that workers have begun."""
-        busy = [actor for actor, number in self._busy.values() if number is not None]
-        asked = [actor.share.options(concurrency_group=_ASKED).remote() for actor in busy]
-        answered, _ = self._ray.wait(asked, num_returns=len(asked), timeout=_PATIENCE)
-        with suppress(self._ray.exceptions.RayError):  # of a worker that died
-            return sum(self._ray.get(answered))
-        return 0.0
 
     def _start(self) -> None:
         actor = self._actor.options(name=f"pta worker {secrets.token_hex(4)}").remote()
