@@ -19,7 +19,14 @@ from pta.cluster.ray.extraction import BlockExtraction, extract_blocks
 from pta.cluster.ray.feature_source import FeatureRows
 from pta.cluster.ray.label_block import Failed
 from pta.cluster.ray.listing import Listing, number_samples, usual_block
-from pta.cluster.ray.prediction import STATE, FeatureFolder, PredictedBlocks, predict_blocks, predict_streams
+from pta.cluster.ray.prediction import (
+    STATE,
+    FeatureFolder,
+    PredictedBlocks,
+    Source,
+    predict_blocks,
+    predict_streams,
+)
 from pta.cluster.ray.ray_pool import RayPool, connected
 from pta.cluster.ray.storage import ABOUT, Folder, kept_block
 from pta.core.classifier import ZeroShotClassifier
@@ -111,14 +118,12 @@ class Pictures:
     reading: Reading
     on_error: OnError
 
-    def listing(self, names: Sequence[str] | None, by: str | None, *, labelled: bool) -> Listing:
-        """The numbered samples of the source."""
-        return number_samples(list_samples(self.source, self.model.modality, by), names, labelled=labelled)
-
-    def pictures(self, names: Sequence[str] | None, by: str | None, *, labelled: bool) -> Listing:
-        """The same; features are refused."""
-        listing = self.listing(names, by, labelled=labelled)
-        if listing.holds_features:
+    def listing(
+        self, names: Sequence[str] | None, by: str | None, *, labelled: bool, features: bool = False
+    ) -> Listing:
+        """The numbered samples of the source, or if they may be its features."""
+        listing = number_samples(list_samples(self.source, self.model.modality, by), names, labelled=labelled)
+        if listing.holds_features and not features:
             raise InvalidParameter(f"{self.source} holds features; pta predict without --by reads them as they are")
         return listing
 
@@ -127,11 +132,10 @@ class Pictures:
     ) -> BlockExtraction:
         """What the workers are told: they decode in one thread, unless more were asked for."""
         block = on.block(len(listing), listing.block_size(pool.workers))
-        listing = listing.cut(block)
         name = self.source.rstrip("/").rpartition("/")[2].partition(".")[0]
         reading = self.reading.changed(workers=self.reading.workers or 1, processes=False)
         model = (self.model.encoder, self.model.name)
-        return BlockExtraction(*(listing, *model, device, reading, self.on_error, classifier, name, block))
+        return BlockExtraction(*(listing.cut(block), *model, device, reading, self.on_error, classifier, name, block))
 
 
 def extract_on_cluster(
@@ -142,7 +146,7 @@ def extract_on_cluster(
     replace_other: bool,
 ) -> None:
     """Make a folder of feature blocks."""
-    listing = pictures.pictures(names, None, labelled=True)
+    listing = pictures.listing(names, None, labelled=True)
     if not listing.class_names:
         said = f"nothing says which classes there are in {pictures.source}"
         raise InvalidParameter(f"{said}; --classes FILE (one name per line)")
@@ -213,39 +217,31 @@ def _predict_features(on: OnCluster, asked: _Prediction, features: FeatureFolder
         encoder = asked.pictures.model.encoder
         features.require_from(encoder, asked.texts().classifier(encoder))
     with asked.adapter(classifier) as adapter, on.alone(), on.workers("cpu", None) as (_, pool):
-        if isinstance(features, FeatureFile):
-            count = len(features.samples)
-            block = on.block(count, usual_block(count, pool.workers))
-            _predict(on, FeatureRows(features, block, classifier.dim), adapter, pool, given)
-        else:
-            _predict(on, features, adapter, pool, given)
+        source = _rows(on, features, classifier, pool) if isinstance(features, FeatureFile) else features
+        _predict(on, source, adapter, pool, given)
+
+
+def _rows(on: OnCluster, held: Listing | FeatureFile, classifier: ZeroShotClassifier, pool: RayPool) -> FeatureRows:
+    count = len(held if isinstance(held, Listing) else held.samples)
+    return FeatureRows(held, on.block(count, usual_block(count, pool.workers)), classifier.dim)
 
 
 def _predict_pictures(on: OnCluster, asked: _Prediction) -> None:
     pictures, texts = asked.pictures, asked.texts()
     asked.given.state.require(asked.given.method, texts.names)
-    listing = pictures.listing(None, None, labelled=False)
+    listing = pictures.listing(None, None, labelled=False, features=True)
     classifier = texts.classifier(pictures.model.encoder)
     with (
         asked.adapter(classifier) as adapter,
         on.alone(),
         on.workers(pictures.device, pictures.reading.workers) as (device, pool),
     ):
-        source = (
-            FeatureRows(listing, on.block(len(listing), listing.block_size(pool.workers)), classifier.dim)
-            if listing.holds_features
-            else pictures.extraction(listing, on, pool, device, classifier)
-        )
+        rows = _rows(on, listing, classifier, pool) if listing.holds_features else None
+        source = rows or pictures.extraction(listing, on, pool, device, classifier)
         _predict(on, source, adapter, pool, asked.given)
 
 
-def _predict(
-    on: OnCluster,
-    source: BlockExtraction | FeatureFolder | FeatureRows,
-    adapter: Adapter,
-    pool: RayPool,
-    given: PredictOptions,
-) -> None:
+def _predict(on: OnCluster, source: Source, adapter: Adapter, pool: RayPool, given: PredictOptions) -> None:
     say_busy(given.images[0], source.blocks, pool)
     with _phases() as phases:
         labels = given.labels(adapter.classifier.class_names)
@@ -261,7 +257,7 @@ def _predict(
 
 def _predict_streams(on: OnCluster, asked: _Prediction, by: str) -> None:
     pictures, texts = asked.pictures, asked.texts()
-    listing = pictures.pictures(None, by, labelled=False)
+    listing = pictures.listing(None, by, labelled=False)
     anchors = texts.classifier(pictures.model.encoder)
     method, parameters = asked.given.method.name, asked.given.method.parameters
     model = pictures.model.encoder if needs_model(method, parameters) else None

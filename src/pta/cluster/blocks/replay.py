@@ -68,8 +68,8 @@ def replay_block(
         else:
             logits = there.step_unchecked(samples.features)
         probabilities, alone = there.probabilities_unchecked(logits), z.double().softmax(dim=1).amax(dim=1)
-        said = (one.cpu() for one in (alone, entropy_of(probabilities)))
-        parts.append((_best(logits), probabilities.amax(dim=1).cpu(), zero_shot, *said))
+        own = (_best(logits), probabilities.amax(dim=1).cpu())
+        parts.append((*own, zero_shot, alone.cpu(), entropy_of(probabilities).cpu()))
     return BlockAnswers(numbers, *map(torch.cat, zip(*parts, strict=True))), there.state()
 
 

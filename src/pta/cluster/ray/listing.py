@@ -94,11 +94,12 @@ class Listing:
 
     def write(self, folder: Folder) -> None:
         """Write `listing.parquet`, and `order.parquet` if workers need it."""
-        if not isinstance(self.source, RowGroups):
-            _write(folder, NAME, self.blocks, lambda rows: self.source.slice(rows.start, len(rows)))
+        source = self.source
+        if not isinstance(source, RowGroups):
+            _write(folder, NAME, self.blocks, lambda rows: source.slice(rows.start, len(rows)))
             return
-        columns = dict(zip(("place", "row_group", "row", "first"), self.source.groups.T, strict=True))
-        columns["place"] = pa.array(self.source.places).take(pa.array(columns["place"]))
+        columns = dict(zip(("place", "row_group", "row", "first"), source.groups.T, strict=True))
+        columns["place"] = pa.array(source.places).take(pa.array(columns["place"]))
         _write(folder, NAME, [range(len(columns["row"]))], lambda rows: pa.table(columns))
         if (order := self.order) is not None:
             _write(folder, ORDER, self.blocks, lambda rows: pa.table({"row": order[rows.start : rows.stop]}))
@@ -196,8 +197,8 @@ def _by_stream(
     for first, part in _given(source, "stream"):
         codes = codes if len(codes) else np.empty(len(source), np.uint32)
         found = pa.chunked_array(part.dictionary_encode()).combine_chunks()
-        own = [known.setdefault(name, len(known)) for name in found.dictionary.to_pylist()]
-        codes[first : first + len(part)] = np.array(own, np.uint32)[found.indices.to_numpy()]
+        code_of = [known.setdefault(name, len(known)) for name in found.dictionary.to_pylist()]
+        codes[first : first + len(part)] = np.array(code_of, np.uint32)[found.indices.to_numpy()]
         if len(known) > _MOST_STREAMS:
             raise InvalidParameter(f"--by: there are more than {_MOST_STREAMS:,} streams; give a part of the source")
     if not known:
@@ -207,10 +208,11 @@ def _by_stream(
     parts = [slice(rows.start, rows.stop) for rows in in_blocks(len(source), 2**20)]
     ranked = ranks[codes] if order is None else ranks[codes[order]]
     del codes
-    ends = np.cumsum(sum(np.bincount(ranked[rows], minlength=len(known)) for rows in parts))
-    free, places = np.append(0, ends[:-1]), np.empty(len(ranked), np.min_scalar_type(len(ranked)))
+    ends = np.cumsum(np.bincount(ranked))
+    free = np.append(0, ends[:-1])
+    places = np.empty(len(ranked), np.min_scalar_type(len(ranked)))
     for rows in parts:  # a counting sort: `argsort` would take three times the memory
-        own = np.argsort(ranked[rows], kind="stable")
+        own: NDArray[Any] = np.argsort(ranked[rows], kind="stable")
         streams, starts, sizes = np.unique(ranked[rows][own], return_index=True, return_counts=True)
         new = np.repeat(free[streams] - starts, sizes) + np.arange(len(own))
         places[new] = own + rows.start if order is None else order[rows][own]

@@ -118,8 +118,12 @@ class FeatureFolder:
                 )
 
 
+Source = BlockExtraction | FeatureFolder | FeatureRows
+"""What one stream comes from."""
+
+
 def predict_blocks(
-    source: BlockExtraction | FeatureFolder | FeatureRows,
+    source: Source,
     adapter: Adapter,
     pool: Pool,
     out: Folder,
@@ -226,8 +230,8 @@ def _answer(
             logits = adapter.step_or_answer(known, labels_of(job.labels, [one.key for _, one in part.samples]))
         answers = answers_from(logits, adapter.probabilities_unchecked(logits), zero_shot, job.classifier.class_names)
         held = answers.columns
-        columns = (held.labels[0], held.probabilities[0], held.zero_shot_labels)
-        columns += (held.zero_shot_probabilities, held.entropies)
+        alone = (held.zero_shot_labels, held.zero_shot_probabilities)
+        columns = (held.labels[0], held.probabilities[0], *alone, held.entropies)
         said |= dict(zip((numbers[place] for place, _ in part.samples), zip(*columns, strict=True), strict=True))
 
 
