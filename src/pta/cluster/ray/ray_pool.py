@@ -116,7 +116,7 @@ class RayPool:
         self.workers = workers or fitting
         if fitting < self.workers:
             say(f"{self.workers} workers were asked for, the cluster has room for {fitting}; it goes on with those")
-        self._actor = ray.remote(_Worker).options(num_cpus=cpus, num_gpus=gpus, max_restarts=0)
+        self._actor = ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0)(_Worker)
         self._version = package_version()
         self._busy: dict[Any, tuple[Any, int | None]] = {}  # what is awaited → who does it, and which task it is
         self._idle: list[Any] = []
