@@ -27,8 +27,8 @@ from pta.data.sources.table import list_samples
 from pta.measure.provenance import hardware
 
 PER_FILE, PER_GROUP, STREAMS = 10**7, 10**6, 10_000
-KINDS = ("paths", "numbers", "streams", "numbers and streams", "csv")
-CSV_ROWS = 10**6  # of what is listed one by one
+KINDS = ("paths", "numbers", "streams", "csv")
+CSV_ROWS = 200_000  # of what is listed one by one
 
 
 def write_source(folder: Path, kind: str, samples: int) -> Path:
