@@ -32,7 +32,7 @@ def extraction_of(source, on_error="stop", block=BLOCK, by=None, classes=CLASSES
     """What workers are told about the pictures of a source."""
     encoder = load_encoder("embedded")
     classifier = build_classifier(encoder, classes, load_templates("clip"))
-    listing = number_samples(list_samples(str(source), IMAGES, by), block, classes, labelled=labelled)
+    listing = number_samples(list_samples(str(source), IMAGES, by), classes, labelled=labelled).cut(block)
     reading = Reading(batch=8, workers=1)
     return BlockExtraction(listing, encoder, "embedded", "cpu", reading, on_error, classifier, "pictures", block)
 

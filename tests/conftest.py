@@ -92,6 +92,15 @@ def commands():
         yield commands
 
 
+@pytest.fixture
+def store(monkeypatch):
+    """An object store that fails when a test says so."""
+    from faulty_storage import faulty_storage
+
+    with faulty_storage(monkeypatch) as store:
+        yield store
+
+
 @pytest.fixture(scope="session")
 def pets(tmp_path_factory):
     """A feature file of four classes that zero-shot often mistakes."""

@@ -230,7 +230,7 @@ def test_an_unreadable_picture_has_a_row_without_a_label_and_others_keep_their_n
     assert rows["number"].to_pylist() == list(range(COUNT))
     assert rows.slice(20, 1).to_pylist()[0] == {
         **{"number": 20, "key": "0020.png", "reason": f"0020.png: {NO_PICTURE}"},
-        **dict.fromkeys(("label", "probability", "zero_shot_label")),
+        **dict.fromkeys(("label", "probability", "zero_shot_label", "zero_shot_probability", "entropy")),
     }
     assert rows["label"].null_count == 1
 

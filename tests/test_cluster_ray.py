@@ -11,6 +11,7 @@ import time
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
@@ -23,7 +24,7 @@ if find_spec("ray") is None:  # which is not imported here: it reads the environ
 import pyarrow.parquet as pq
 from cluster_runs import BLOCK, CLASSES, contents, extract, extraction_of, predict, write_pictures
 from effort import repeated
-from processes import wait_until
+from processes import wait_for, wait_until
 
 from pta.cli import on_cluster
 from pta.cluster.blocks.tasks import ThisProcess, nothing_more
@@ -64,19 +65,29 @@ def plain(pictures, tmp_path_factory):
     return contents(features, "safetensors"), contents(labels, "parquet")
 
 
-def workers_of(parent):
-    """The process ids of the workers of a Ray that a process has started."""
-    parents, workers = {}, []
+def processes_below(parent):
+    """The ids of the processes that a process has started, and those below."""
+    parents = {}
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            if (path / "cmdline").read_bytes().startswith(b"ray::_Worker"):
-                workers.append(int(path.name))
 
     def is_ours(process):
         return process == parent or (process in parents and is_ours(parents[process]))
 
-    return sorted(filter(is_ours, workers))
+    return sorted(process for process in parents if is_ours(process) and process != parent)
+
+
+def name_of(process):
+    """The command line of a process that lives."""
+    with suppress(OSError):
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    return b""
+
+
+def workers_of(parent):
+    """The process ids of the workers of a Ray that a process has started."""
+    return [one for one in processes_below(parent) if name_of(one).startswith((b"ray::_Worker", b"ray::pta "))]
 
 
 def test_two_workers_make_the_files_of_none(pictures, plain, two, tmp_path):
@@ -132,6 +143,62 @@ def test_a_killed_driver_is_resumed_by_the_same_command(pictures, pta, two, monk
     assert contents(out, "parquet") == contents(tmp_path / "unbroken", "parquet")
 
 
+_HOLD = """
+import os, sys, time
+from pta.cluster.ray.ray_pool import RayPool, connected
+
+class Hold:
+    def __call__(self, shared):
+        time.sleep(3600)
+
+with connected("local") as ray, RayPool(ray, 1, cpus=0.25) as pool:
+    pool.each([Hold()], None)
+"""
+
+
+@pytest.mark.extensive
+def test_a_killed_driver_leaves_no_process_of_its_ray():
+    """Ray's own agents would wait for a minute for the head; the claim is that they end, not when."""
+    with subprocess.Popen([sys.executable, "-c", _HOLD], stderr=subprocess.PIPE, text=True) as driver:
+        wait_until(lambda: workers_of(driver.pid), driver)
+        below = {process: name_of(process) for process in processes_below(driver.pid)}
+        assert len(below) > 4
+        driver.kill()
+    wait_for(lambda: not any(name_of(process) == name for process, name in below.items()))
+
+
+def test_actors_and_tasks_have_names(ray, two):
+    class Names:
+        def __call__(self, shared):
+            return ray.get_runtime_context().get_actor_name()
+
+        def __repr__(self):
+            return "Names"
+
+    names = two.each([Names()] * 2, None)
+    assert all(name.startswith("pta worker ") for name in names)
+
+
+def test_a_driver_says_that_it_waits_while_no_block_ends(two, monkeypatch):
+    monkeypatch.setattr("pta.cluster.ray.ray_pool._SECONDS", 0.1)
+    heard = []
+
+    class UntilHeard:
+        def __call__(self, place):
+            while not Path(place).exists():
+                time.sleep(0.01)
+
+    with TemporaryDirectory() as folder:
+
+        def told(done):
+            heard.append(done)
+            (Path(folder) / "heard").touch()
+
+        two.each([UntilHeard()], f"{folder}/heard", told)
+    assert heard[0] == 0
+    assert heard[-1] == 1
+
+
 @contextmanager
 def in_this_ray(monkeypatch, pool):
     """Let commands use the workers that are there, in the place of a Ray of their own."""
@@ -153,6 +220,7 @@ def test_streams_by_key_are_those_of_this_process(pictures, two, tmp_path):
         extraction = extraction_of(listed, by="camera")
         predict_streams(extraction, "tda", {}, pool, Folder(str(tmp_path / name)))
     assert len(contents(tmp_path / "here", "parquet")) == 5  # four streams and the listing
+    assert {"zero_shot_probability", "entropy"} < set(rows_in(tmp_path / "here").column_names)
     assert contents(tmp_path / "here", "parquet") == contents(tmp_path / "there", "parquet")
 
 
@@ -284,7 +352,8 @@ def test_the_default_on_a_cluster_is_the_stream_without_prior_and_with_fixed_cal
         expected = list(csv.DictReader(file))
     table = rows_in(tmp_path / "default")
     assert table["label"].to_pylist() == [row["label"] for row in expected]
-    assert table["probability"].to_pylist() == pytest.approx([float(row["probability"]) for row in expected], abs=1e-4)
+    for column in ("probability", "zero_shot_probability", "entropy"):
+        assert table[column].to_pylist() == pytest.approx([float(row[column]) for row in expected], abs=1e-4)
     one, other = (load_adapter(tmp_path / name) for name in ("default/state.safetensors", "alone"))
     assert one.parameters == other.parameters
     assert one.parameters["gate"] == "balance"
@@ -308,6 +377,27 @@ def test_stages_that_are_given_stay_and_are_refused_with_all_reasons(predict_her
     goes_on = predict_here("--out", "later", "--state", "a.safetensors")
     assert goes_on.returncode == 0, goes_on.stderr
     assert RUNS_WITH not in goes_on.stderr
+
+
+def test_blocks_follow_the_workers_at_the_first_start_and_stay(pta, pictures, monkeypatch, tmp_path):
+    def run(workers, *given):
+        pool = ThisProcess()
+        monkeypatch.setattr(pool, "workers", workers, raising=False)
+        with in_this_ray(monkeypatch, pool):
+            return pta(
+                "predict", pictures, *WITH_MODEL, "--method", "pta", "--cluster", "local", "--out", "out", *given
+            )
+
+    first = run(1)
+    assert "90 samples in 2 blocks; 1 of 1 workers can be busy" in first.stderr
+    before = contents(tmp_path / "out", "parquet")
+    (tmp_path / "out" / sorted(before)[0]).unlink()
+    later = run(1000)
+    assert "90 samples in 2 blocks; 2 of 1,000 workers can be busy" in later.stderr
+    assert contents(tmp_path / "out", "parquet") == before
+    other = run(1, "--block", "16")
+    assert other.returncode == 2
+    assert "another source" in other.stderr
 
 
 def test_a_state_of_pta_goes_on_as_pta_on_a_cluster(predict_here):
@@ -343,7 +433,8 @@ def test_labels_are_learned_on_a_cluster_as_by_one_process(predict_here, pta, tm
     table = rows_in(tmp_path / "told")
     for column in ("label", "learned_label"):
         assert table[column].to_pylist() == [row[column] for row in expected]
-    assert table["probability"].to_pylist() == pytest.approx([float(row["probability"]) for row in expected], abs=1e-4)
+    for column in ("probability", "zero_shot_probability", "entropy"):
+        assert table[column].to_pylist() == pytest.approx([float(row[column]) for row in expected], abs=1e-4)
     one, other = (load_adapter(tmp_path / name) for name in ("told/state.safetensors", "a"))
     assert one.position == other.position == COUNT - 1
     for name in {"knowledge", "anchored", "sums", "weights"} & set(one.state()):

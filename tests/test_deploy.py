@@ -83,3 +83,21 @@ def test_the_command_of_the_job_is_one_that_the_command_line_takes():
     assert words[:2] == ["pta", "predict"]
     context = load_command("predict").make_context("predict", words[2:])
     assert context.params["cluster"] == "auto"
+
+
+def test_the_cluster_grows_to_the_workers_that_the_job_asks_for():
+    job = yaml.safe_load((DEPLOY / "ray-job.yaml").read_text())["spec"]
+    words = job["entrypoint"].split()
+    (group,) = job["rayClusterSpec"]["workerGroupSpecs"]
+    assert job["rayClusterSpec"]["enableInTreeAutoscaling"] is True
+    assert group["minReplicas"] <= group["replicas"] < group["maxReplicas"]
+    assert int(words[words.index("--parallel") + 1]) == group["maxReplicas"]
+    assert job["shutdownAfterJobFinishes"] is True  # without which there is no time to live
+    assert job["ttlSecondsAfterFinished"] > 0
+
+
+@pytest.mark.parametrize("name", ["cluster", "job"])
+def test_what_a_file_needs_stands_in_it(name):
+    text = (DEPLOY / f"ray-{name}.yaml").read_text()
+    assert "Ray 2.52 or later and KubeRay 1.5.1 or later" in text
+    assert "# tolerations:" in text

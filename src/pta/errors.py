@@ -4,24 +4,29 @@ Each has a one-line message that says what to do. The command line prints it and
 """
 
 import errno
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+
+_USER_OF_ADDRESS = re.compile(r"://[^/@\s]*:[^/\s]*@")
 
 
 class PtaError(Exception):
     """The base class of all exceptions that `pta` raises on purpose; each is of one of the two families below.
 
-    Its message is one line, whatever it quotes.
+    Its message is one line and holds no password of an address, whatever it quotes.
 
     >>> str(UserMistake("no such file: a\\nb"))
     'no such file: a b'
+    >>> str(UserMistake("nothing answers at http://me:secret@host/x"))
+    'nothing answers at http://…@host/x'
     """
 
     exit_code: int
 
     def __str__(self) -> str:
-        return " ".join(super().__str__().splitlines())
+        return _USER_OF_ADDRESS.sub("://…@", " ".join(super().__str__().splitlines()))
 
 
 class UserMistake(PtaError, ValueError):

@@ -16,12 +16,21 @@ from pta.cli.predict_options import PredictOptions
 from pta.cluster.blocks.scanning import require_summable
 from pta.cluster.blocks.tasks import OnPhase, OnProgress
 from pta.cluster.ray.extraction import BlockExtraction, extract_blocks
+from pta.cluster.ray.feature_source import FeatureRows
 from pta.cluster.ray.label_block import Failed
-from pta.cluster.ray.listing import Listing, number_samples
-from pta.cluster.ray.prediction import STATE, FeatureFolder, PredictedBlocks, predict_blocks, predict_streams
+from pta.cluster.ray.listing import Listing, number_samples, usual_block
+from pta.cluster.ray.prediction import (
+    STATE,
+    FeatureFolder,
+    PredictedBlocks,
+    Source,
+    predict_blocks,
+    predict_streams,
+)
 from pta.cluster.ray.ray_pool import RayPool, connected
-from pta.cluster.ray.storage import ABOUT, Folder
+from pta.cluster.ray.storage import ABOUT, Folder, kept_block
 from pta.core.classifier import ZeroShotClassifier
+from pta.data.features import FeatureFile, load_features
 from pta.data.sources.addresses import is_remote
 from pta.data.sources.table import list_samples
 from pta.door.claims import sole_writer, sole_writers
@@ -57,6 +66,10 @@ class OnCluster:
         """Where blocks go."""
         return Folder.at(self.out)
 
+    def block(self, count: int, usual: int) -> int:
+        """The size of blocks: what was given, that of the run in the folder, or the usual one."""
+        return self.how.block or kept_block(self.folder, count) or usual
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Be the only writer of the folder, if it is on a disk; an object store has no locks."""
@@ -89,6 +102,12 @@ class OnCluster:
             print(f"{self.out}: {sentence}")
 
 
+def say_busy(source: str, blocks: Sequence[range], pool: RayPool) -> None:
+    """Say what there is, and how many workers have something to do."""
+    busy = f"{min(len(blocks), pool.workers):,} of {pool.workers:,} workers can be busy"
+    say(f"{source}: {blocks[-1].stop:,} samples in {len(blocks):,} blocks; {busy}")
+
+
 @dataclass(frozen=True)
 class Pictures:
     """What the options of reading and encoding say."""
@@ -99,21 +118,26 @@ class Pictures:
     reading: Reading
     on_error: OnError
 
-    def listing(self, names: Sequence[str] | None, block: int, by: str | None, *, labelled: bool) -> Listing:
-        """The numbered samples of the source, and a line about them."""
+    def listing(
+        self, names: Sequence[str] | None, by: str | None, *, labelled: bool, features: bool = False
+    ) -> Listing:
+        """The numbered samples of the source, or if they may be its features."""
         give_up = self.reading.give_up_unread
         table = list_samples(self.source, self.model.modality, by, give_up_unread=give_up)
-        listing = number_samples(table, block, names, labelled=labelled)
-        said = f"{len(listing):,} {self.model.modality.name}s in {len(listing.blocks):,} blocks"
-        say(f"{self.source}: {said}")
+        listing = number_samples(table, names, labelled=labelled)
+        if listing.holds_features and not features:
+            raise InvalidParameter(f"{self.source} holds features; pta predict without --by reads them as they are")
         return listing
 
-    def extraction(self, listing: Listing, device: str, classifier: ZeroShotClassifier, block: int) -> BlockExtraction:
+    def extraction(
+        self, listing: Listing, on: OnCluster, pool: RayPool, device: str, classifier: ZeroShotClassifier
+    ) -> BlockExtraction:
         """What the workers are told: they decode in one thread, unless more were asked for."""
+        block = on.block(len(listing), listing.block_size(pool.workers))
         name = self.source.rstrip("/").rpartition("/")[2].partition(".")[0]
         reading = self.reading.changed(workers=self.reading.workers or 1, processes=False)
         model = (self.model.encoder, self.model.name)
-        return BlockExtraction(*(listing, *model, device, reading, self.on_error, classifier, name, block))
+        return BlockExtraction(*(listing.cut(block), *model, device, reading, self.on_error, classifier, name, block))
 
 
 def extract_on_cluster(
@@ -124,7 +148,7 @@ def extract_on_cluster(
     replace_other: bool,
 ) -> None:
     """Make a folder of feature blocks."""
-    listing = pictures.listing(names, on.how.block, None, labelled=True)
+    listing = pictures.listing(names, None, labelled=True)
     if not listing.class_names:
         said = f"nothing says which classes there are in {pictures.source}"
         raise InvalidParameter(f"{said}; --classes FILE (one name per line)")
@@ -134,8 +158,9 @@ def extract_on_cluster(
         encoder.patch_count()  # raises if the model has none
     classifier = texts.classifier(encoder)
     with on.alone(), on.workers(pictures.device, pictures.reading.workers) as (device, pool), _phases() as told:
-        extraction = pictures.extraction(listing, device, classifier, on.how.block)
-        begun = told("features", len(listing.blocks))
+        extraction = pictures.extraction(listing, on, pool, device, classifier)
+        say_busy(pictures.source, extraction.blocks, pool)
+        begun = told("features", len(extraction.blocks))
         done = extract_blocks(extraction, pool, on.folder, prompts=texts.templates, replace=replace_other, told=begun)
     what = f"{done.encoded:,} encoded now" if done.encoded else "all were there already"
     on.report(f"{done.samples:,} {pictures.model.modality.name}s, {what}", vars(done))
@@ -172,7 +197,8 @@ def predict_on_cluster(given: PredictOptions, model: NamedModel, reading: Readin
     """Make a folder of labels: of one stream, or of one per key."""
     on, source = OnCluster(given.cluster, given.rows.out_), given.images[0]
     asked = _Prediction(given, Pictures(source, model, given.model.device, reading, given.samples.on_error))
-    features = FeatureFolder.find(source)
+    is_file = Path(source).suffix.lower() in (".npz", ".safetensors")
+    features = load_features(source) if is_file else FeatureFolder.find(source)
     if given.by is not None:
         if features is not None or given.state.state is not None:
             raise InvalidParameter("--by makes streams of pictures, each with a state of its own; leave --state out")
@@ -180,32 +206,45 @@ def predict_on_cluster(given: PredictOptions, model: NamedModel, reading: Readin
     elif features is None:
         _predict_pictures(on, asked)
     else:
-        classifier = features.classifier()
-        given.state.require(given.method, classifier.class_names)
-        if given.texts.classes is not None:
-            texts, encoder = asked.texts(), model.encoder
-            features.require_from(encoder, texts.classifier(encoder))
-        with asked.adapter(classifier) as adapter, on.alone(), on.workers("cpu", None) as (_, pool):
-            _predict(on, features, adapter, pool, given)
+        _predict_features(on, asked, features)
+
+
+def _predict_features(on: OnCluster, asked: _Prediction, features: FeatureFolder | FeatureFile) -> None:
+    given = asked.given
+    classifier = features.classifier if isinstance(features, FeatureFile) else features.classifier()
+    given.state.require(given.method, classifier.class_names)
+    if given.texts.classes is not None:
+        if isinstance(features, FeatureFile):
+            raise InvalidParameter(f"{asked.pictures.source} has classes of its own; leave --classes out")
+        encoder = asked.pictures.model.encoder
+        features.require_from(encoder, asked.texts().classifier(encoder))
+    with asked.adapter(classifier) as adapter, on.alone(), on.workers("cpu", None) as (_, pool):
+        source = _rows(on, features, classifier, pool) if isinstance(features, FeatureFile) else features
+        _predict(on, source, adapter, pool, given)
+
+
+def _rows(on: OnCluster, held: Listing | FeatureFile, classifier: ZeroShotClassifier, pool: RayPool) -> FeatureRows:
+    count = len(held if isinstance(held, Listing) else held.samples)
+    return FeatureRows(held, on.block(count, usual_block(count, pool.workers)), classifier.dim)
 
 
 def _predict_pictures(on: OnCluster, asked: _Prediction) -> None:
     pictures, texts = asked.pictures, asked.texts()
     asked.given.state.require(asked.given.method, texts.names)
-    listing = pictures.listing(None, on.how.block, None, labelled=False)
+    listing = pictures.listing(None, None, labelled=False, features=True)
     classifier = texts.classifier(pictures.model.encoder)
     with (
         asked.adapter(classifier) as adapter,
         on.alone(),
         on.workers(pictures.device, pictures.reading.workers) as (device, pool),
     ):
-        extraction = pictures.extraction(listing, device, classifier, on.how.block)
-        _predict(on, extraction, adapter, pool, asked.given)
+        rows = _rows(on, listing, classifier, pool) if listing.holds_features else None
+        source = rows or pictures.extraction(listing, on, pool, device, classifier)
+        _predict(on, source, adapter, pool, asked.given)
 
 
-def _predict(
-    on: OnCluster, source: BlockExtraction | FeatureFolder, adapter: Adapter, pool: RayPool, given: PredictOptions
-) -> None:
+def _predict(on: OnCluster, source: Source, adapter: Adapter, pool: RayPool, given: PredictOptions) -> None:
+    say_busy(given.images[0], source.blocks, pool)
     with _phases() as phases:
         labels = given.labels(adapter.classifier.class_names)
         done = predict_blocks(
@@ -222,7 +261,7 @@ def _predict(
 
 def _predict_streams(on: OnCluster, asked: _Prediction, by: str) -> None:
     pictures, texts = asked.pictures, asked.texts()
-    listing = pictures.listing(None, on.how.block, by, labelled=False)
+    listing = pictures.listing(None, by, labelled=False)
     anchors = texts.classifier(pictures.model.encoder)
     method, parameters = asked.given.method.name, asked.given.method.parameters
     model = pictures.model.encoder if needs_model(method, parameters) else None
@@ -231,7 +270,8 @@ def _predict_streams(on: OnCluster, asked: _Prediction, by: str) -> None:
         raise InvalidParameter(f"{adapter.name} with these parameters sees the whole stream before it answers")
     reading = pictures.reading
     with on.alone(), on.workers(pictures.device, reading.workers) as (device, pool), _phases() as phases:
-        extraction = pictures.extraction(listing, device, anchors, on.how.block)
+        extraction = pictures.extraction(listing, on, pool, device, anchors)
+        say_busy(pictures.source, extraction.blocks, pool)
         labels = asked.given.labels(anchors.class_names)
         done = predict_streams(extraction, method, parameters, pool, on.folder, phases, labels)
     _warn_of_labels_without_samples(asked.given, done)
@@ -252,8 +292,9 @@ def _phases() -> Iterator[OnPhase]:
             task, began = bar.add_task(what, total=count), time.monotonic()
 
             def told(done: int) -> None:
-                left = timedelta(seconds=round((time.monotonic() - began) / done * (count - done)))
-                bar.update(task, completed=done, description=f"{what} ({left} left), blocks", visible=done < count)
+                seconds = (time.monotonic() - began) / done * (count - done) if done else 0.0
+                left = f" ({timedelta(seconds=round(seconds))} left)" if done else ""
+                bar.update(task, completed=done, description=f"{what}{left}, blocks", visible=done < count)
 
             return told
 

@@ -327,8 +327,14 @@ class ClusterOptions:
         ),
     ] = None
     block: Annotated[
-        int, typer.Option(min=1, max=2**24, help="With --cluster: samples per block; each block is one file.")
-    ] = 65_536
+        int | None,
+        typer.Option(
+            min=1,
+            max=2**24,
+            help="With --cluster: samples per block; each block is one file. With --by: of streams that share a file.",
+            show_default="what keeps all workers busy; later the same",
+        ),
+    ] = None
     parallel: Annotated[
         int | None,
         typer.Option(min=1, help="With --cluster: workers.", show_default="one per GPU or, without, per processor"),

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 Shared = TypeVar("Shared")
 Result = TypeVar("Result")
 OnProgress = Callable[[int], None]
-"""OnProgress how many tasks are done, after each."""
+"""How many tasks are done, after each and now and then between."""
 OnPhase = Callable[[str, int], OnProgress]
 """OnProgress what begins and of how many tasks it consists."""
 OnResult = Callable[[Any, Any], Sequence[Any]]
@@ -31,6 +31,10 @@ def nothing_more(task: Any, result: Any) -> Sequence[Any]:
 
 class Pool(Protocol):
     """Where tasks run."""
+
+    @property
+    def workers(self) -> int:
+        """How many tasks can run at once."""
 
     def each(
         self,
@@ -121,6 +125,8 @@ class TaskQueue:
 
 class ThisProcess:
     """One task after another, here: what workers elsewhere must equal."""
+
+    workers = 1
 
     def each(
         self,

@@ -18,7 +18,7 @@ from pta.cluster.blocks.block import Block
 from pta.cluster.blocks.tasks import OnPhase, OnProgress, Pool, Result, Task
 from pta.cluster.ray.findings import FeatureBlock
 from pta.cluster.ray.label_block import Failed
-from pta.cluster.ray.listing import Listing, read_rows
+from pta.cluster.ray.listing import BlockReader, Listing
 from pta.cluster.ray.storage import Folder, RunFolder, block_name, run_id
 from pta.core.classifier import ZeroShotClassifier
 from pta.data.features import STORED_AS
@@ -51,7 +51,8 @@ class BlockJob:
     fingerprint: str  # of the model
     reading: Reading  # with everything that the method needs
     on_error: OnError
-    out: Folder  # where the listing is, too
+    out: Folder
+    listed: BlockReader
     classifier: ZeroShotClassifier
     record: Mapping[str, Any]  # of features: where they come from, as in the files of `pta extract`
     method: str = ""  # of streams
@@ -84,7 +85,7 @@ def encode_block(job: BlockJob, number: int, rows: range) -> EncodedBlock:
     given_up = there.get("given_up", [])
     if there.get("run") == job.run and (job.reading.give_up_unread or not given_up):
         return EncodedBlock(there["count"], [tuple(one) for one in there["failed"]], 0, given_up=given_up)
-    tensors, failed, unread = _encode(job, number, rows.start)
+    tensors, failed, unread = _encode(job, number, rows)
     if unread and not job.reading.give_up_unread:
         return EncodedBlock(0, [], 0, Unread.of(complaint for _, _, complaint in unread))
     given_up = [number for number, _, _ in unread]
@@ -102,8 +103,8 @@ def encode_block(job: BlockJob, number: int, rows: range) -> EncodedBlock:
     return EncodedBlock(count, failed, len(rows), given_up=given_up)
 
 
-def _encode(job: BlockJob, number: int, first: int) -> tuple[dict[str, Tensor], list[Failed], list[Failed]]:
-    rows, program = read_rows(job.out, number), job.program()
+def _encode(job: BlockJob, block: int, listed: range) -> tuple[dict[str, Tensor], list[Failed], list[Failed]]:
+    rows, program, first = job.listed.read(block, listed), job.program(), listed.start
     parts: list[dict[str, Tensor]] = []
     kept, failed, unread = list[int](), list[Failed](), list[Failed]()
     numbered = enumerate(rows.samples, first)  # views are drawn from the number
@@ -212,7 +213,8 @@ class BlockExtraction:
         model = self.model, self.device, inputs["dtype"], inputs["model"]
         images = {name: value for name, value in inputs.items() if name not in ("listing", "count", "classifier")}
         record = {"dataset": self.dataset, "images": images, "model": self.model}
-        return BlockJob(run, *model, self.reading, self.on_error, out, self.classifier, record, **more)
+        listed = self.listing.reader(out)
+        return BlockJob(run, *model, self.reading, self.on_error, out, listed, self.classifier, record, **more)
 
     def each_block(self, function: Callable[..., Result], job: BlockJob, pool: Pool, told: OnProgress) -> list[Result]:
         """Write the listing, and do the same for each block; afterwards refuse samples that could not be read."""

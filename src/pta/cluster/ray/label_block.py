@@ -1,4 +1,4 @@
-"""Labels as parquet: number, key, label, probability and zero-shot label of every sample of a block.
+"""Labels as parquet: of every sample of a block its number, its key, and what a row of one process says about it.
 
 Where labels were learned, `learned_label` says which.
 
@@ -28,9 +28,11 @@ _COLUMNS = (
     ("label", pa.string()),
     ("probability", pa.float64()),
     ("zero_shot_label", pa.string()),
+    ("zero_shot_probability", pa.float64()),
+    ("entropy", pa.float64()),
 )
-LabelRow = tuple[str, float, str]
-"""Label, probability and zero-shot label of a sample."""
+LabelRow = tuple[str, float, str, float, float]
+"""Label, probability, zero-shot label and its probability, and entropy of a sample."""
 Failed = tuple[int, str, str]
 """Number and key of a sample that could not be decoded or read, and why."""
 
@@ -63,7 +65,7 @@ def write_labels(
 
     `streams` are those of the rows, and `learned` the labels that are given for them.
     """
-    nothing = (None, None, None)
+    nothing = (None,) * (len(_COLUMNS) - 2)
     rows = [(number, key, *said.get(number, nothing)) for number, key in keys.items()]
     arrays = [pa.array(values, kind) for values, (_, kind) in zip(zip(*rows, strict=True), _COLUMNS, strict=True)]
     if learned is not None:  # what could not be read was not learned
@@ -88,6 +90,7 @@ def write_answers(
     names, lost = pa.array(class_names, pa.string()), len(failed)
     said = [names.take(answers.labels.numpy()), pa.array(answers.probabilities.numpy())]
     said.append(names.take(answers.zero_shot.numpy()))
+    said += [pa.array(one.numpy()) for one in (answers.zero_shot_probabilities, answers.entropies)]
     numbers = np.concatenate([answers.numbers.numpy(), np.array([number for number, _, _ in failed], np.int64)])
     arrays = [pa.array(numbers), pa.array([*keys, *(key for _, key, _ in failed)], pa.string())]
     arrays += [pa.concat_arrays([column, pa.nulls(lost, column.type)]) if lost else column for column in said]
@@ -126,9 +129,18 @@ def read_answers(folder: Folder, name: str, run: str, class_names: Sequence[str]
     table = table.filter(pc.is_valid(table["label"]))
     names = pa.array(class_names, pa.string())
     labels, zero_shot = (pc.index_in(table[column], names) for column in ("label", "zero_shot_label"))
-    columns = (table["number"], labels, table["probability"], zero_shot)
-    numbers, labels, probabilities, zero_shot = (torch.from_numpy(column.to_numpy().copy()) for column in columns)
-    return BlockAnswers(numbers, labels.long(), probabilities, zero_shot.long())
+    columns = (
+        table["number"],
+        labels,
+        table["probability"],
+        zero_shot,
+        table["zero_shot_probability"],
+        table["entropy"],
+    )
+    numbers, labels, probabilities, zero_shot, alone, entropies = (
+        torch.from_numpy(one.to_numpy().copy()) for one in columns
+    )
+    return BlockAnswers(numbers, labels.long(), probabilities, zero_shot.long(), alone, entropies)
 
 
 def _read(folder: Folder, name: str, run: str, columns: Sequence[str]) -> Any:

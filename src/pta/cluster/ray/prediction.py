@@ -17,8 +17,9 @@ from pta.cluster.blocks.tasks import OnPhase, Pool, Task, no_progress
 from pta.cluster.ray.block_memory import USUAL_MEMORY, BlockMemory
 from pta.cluster.ray.extraction import KIND as FEATURE_BLOCKS
 from pta.cluster.ray.extraction import BlockExtraction, BlockJob, Features
+from pta.cluster.ray.feature_source import FeatureRows
 from pta.cluster.ray.label_block import Failed, Labelled, LabelRow, labelled, write_labels
-from pta.cluster.ray.listing import BlockRows, read_rows
+from pta.cluster.ray.listing import BlockRows
 from pta.cluster.ray.passes import StoredBlocks
 from pta.cluster.ray.storage import ABOUT, Folder, RunFolder, block_name, read_run, run_id
 from pta.core.classifier import ZeroShotClassifier
@@ -128,8 +129,12 @@ class FeatureFolder:
                 )
 
 
+Source = BlockExtraction | FeatureFolder | FeatureRows
+"""What one stream comes from."""
+
+
 def predict_blocks(
-    source: BlockExtraction | FeatureFolder,
+    source: Source,
     adapter: Adapter,
     pool: Pool,
     out: Folder,
@@ -216,7 +221,7 @@ def answer_streams(job: BlockJob, number: int, rows: range) -> Labelled:
     there = labelled(job.out, name, job.run)
     if there is not None and (gives_up or not there.given_up):
         return there
-    listed = read_rows(job.out, number)
+    listed = job.listed.read(number, rows)
     said, failed, unread = dict[int, LabelRow](), list[Failed](), list[str]()
     given_up = False
     for _, members in groupby(range(len(listed.samples)), key=listed.streams.__getitem__):
@@ -256,7 +261,8 @@ def _answer(
             logits = adapter.step_or_answer(known, labels_of(job.labels, [one.key for _, one in part.samples]))
         answers = answers_from(logits, adapter.probabilities_unchecked(logits), zero_shot, job.classifier.class_names)
         held = answers.columns
-        columns = (held.labels[0], held.probabilities[0], held.zero_shot_labels)
+        alone = (held.zero_shot_labels, held.zero_shot_probabilities)
+        columns = (held.labels[0], held.probabilities[0], *alone, held.entropies)
         said |= dict(zip((numbers[place] for place, _ in part.samples), zip(*columns, strict=True), strict=True))
     return given_up
 

@@ -11,7 +11,7 @@ import secrets
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,14 @@ import torch
 import pta
 from pta.cluster.blocks.tasks import OnProgress, OnResult, Result, Shared, TaskQueue, nothing_more, silent
 from pta.cluster.ray.elsewhere import Elsewhere
+from pta.cluster.ray.orphans import no_orphans
 from pta.errors import InvalidParameter, MachineFailure, StateMismatch, first_line
 from pta.measure.provenance import code_version
 
 LOCAL = "local"
 _ATTEMPTS = 10  # of one task, whose workers died
 _PATIENCE = 10.0  # seconds for an address to answer
-_SECONDS = 30.0  # between two complaints that no worker has started
+_SECONDS = 30.0  # without a block that is done, until a line says so
 _OBJECT_STORE = 2**28  # bytes; tasks and what they give back are small
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 _OFFLINE = {"HF_HUB_OFFLINE": "1"}  # a model is read from a shared path, not fetched by every worker at once
@@ -88,7 +89,8 @@ def connected(cluster: str, *, trust_network: bool = False) -> Iterator[Any]:
         start = "ray start --head starts one, --cluster local needs none"
         raise MachineFailure(f"no Ray can be reached at {cluster}: {first_line(error)}; {start}") from None
     try:
-        yield ray
+        with no_orphans() if cluster == LOCAL else nullcontext():
+            yield ray
     except (ray.exceptions.RayError, ConnectionError) as error:
         raise MachineFailure(f"the cluster at {cluster} was lost: {first_line(error)}") from None
     finally:
@@ -122,10 +124,10 @@ class RayPool:
         if workers is None and not fitting:
             kind = "GPU" if gpus else f"{cpus:g} CPUs"
             raise InvalidParameter(f"the cluster has no machine with a {kind} for a worker; see --device and --workers")
-        self.asked = workers or fitting
-        if fitting < self.asked:
-            say(f"{self.asked} workers were asked for, the cluster has room for {fitting}; it goes on with those")
-        self._actor = ray.remote(_Worker).options(num_cpus=cpus, num_gpus=gpus, max_restarts=0)
+        self.workers = workers or fitting
+        if fitting < self.workers:
+            say(f"{self.workers} workers were asked for, the cluster has room for {fitting}; it goes on with those")
+        self._actor = ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0)(_Worker)
         self._version = package_version()
         self._busy: dict[Any, tuple[Any, int | None]] = {}  # what is awaited → who does it, and which task it is
         self._idle: list[Any] = []
@@ -161,7 +163,7 @@ class RayPool:
     def _each(self, queue: TaskQueue, told: OnProgress) -> list[Any]:
         attempts, elsewhere = Counter[int](), Elsewhere()
         while not queue.is_done:
-            for _ in range(self.asked - len(self._idle) - len(self._busy)):
+            for _ in range(self.workers - len(self._idle) - len(self._busy)):
                 self._start()
             for actor in [*self._idle]:
                 following = queue.take(actor, elsewhere.may_do)
@@ -172,14 +174,17 @@ class RayPool:
                 attempts[following] += 1
                 if attempts[following] > _ATTEMPTS:
                     raise MachineFailure(f"{_ATTEMPTS} workers died at one block ({task}); is memory short?")
-                self._busy[actor.run.remote(task, self._held)] = actor, following
+                named = actor.run.options(name=f"pta {task!r}")
+                self._busy[named.remote(task, self._held)] = actor, following
             done = self._ray.wait(list(self._busy), num_returns=1, timeout=_SECONDS)[0] if self._busy else []
             if not done and all(number is None for _, number in self._busy.values()):
-                for number, result in elsewhere.without_more_workers(queue.waiting).items():
-                    queue.waiting.remove(number)
-                    queue.finish(number, result)
+                for tried, result in elsewhere.without_more_workers(queue.waiting).items():
+                    queue.waiting.remove(tried)
+                    queue.finish(tried, result)
                 if queue.waiting:
                     self._say("no worker has started yet; waiting")
+            elif not done:
+                told(len(queue.results))  # a line that says so, also while nothing ends
             for one in done:
                 actor, number = self._busy.pop(one)
                 try:
@@ -190,7 +195,7 @@ class RayPool:
                 except self._ray.exceptions.RayError:
                     self._stop(actor)
                     self._deaths += 1
-                    if self._deaths > _ATTEMPTS * self.asked:
+                    if self._deaths > _ATTEMPTS * self.workers:
                         raise MachineFailure(f"{self._deaths} workers died in a row; see the logs of Ray") from None
                     if number is not None:
                         queue.put_back(number)
@@ -205,7 +210,7 @@ class RayPool:
         return queue.ordered()
 
     def _start(self) -> None:
-        actor = self._actor.remote()
+        actor = self._actor.options(name=f"pta worker {secrets.token_hex(4)}").remote()
         self._busy[actor.start.remote(self._version)] = actor, None
 
     def _stop(self, actor: Any) -> None:

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
-from pta.data.sources.addresses import filesystem, is_remote
+from pta.data.sources.addresses import about_file, filesystem, is_remote, require_no_password
 from pta.door.files import as_path, write_atomically
 from pta.door.patience import USUAL_PATIENCE, is_absent
 from pta.door.plain_files import make_folder, require_no_link
@@ -33,6 +33,7 @@ class Folder:
     @classmethod
     def at(cls, address: str) -> "Folder":
         """The folder at an address; a path is made absolute, because workers run in folders of their own."""
+        require_no_password(address)
         return cls(address if is_remote(address) else str(as_path(address).absolute()))
 
     @cached_property
@@ -82,13 +83,11 @@ class Folder:
 
     def has(self, name: str) -> bool:
         """Whether a file of the name is there, whatever it holds."""
-        system, path = self._place
-        return bool(system.isfile(f"{path}/{name}"))
+        return (about_file(self.path(name)) or {}).get("type") == "file"
 
     def exists(self) -> bool:
         """Whether it is there."""
-        system, path = self._place
-        return bool(system.exists(path))
+        return about_file(self.address) is not None
 
     def remove(self) -> None:
         """Remove the folder with all that is in it."""
@@ -152,6 +151,16 @@ def block_name(rows: range, ending: str = "safetensors") -> str:
 def run_id(inputs: Mapping[str, Any]) -> str:
     """The same for the same inputs, block size included."""
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def kept_block(folder: Folder, count: int) -> int | None:
+    """The size of blocks of the run in a folder, if it is one of so many samples."""
+    about = folder.read_json(ABOUT) if folder.has(ABOUT) else {}
+    inputs = about.get("inputs") if isinstance(about, dict) else {}
+    for known in (inputs, inputs.get("source")) if isinstance(inputs, dict) else ():
+        if isinstance(known, dict) and known.get("count") == count and isinstance(known.get("block"), int):
+            return known["block"]
+    return None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import io
 import os
 import posixpath
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
@@ -16,10 +16,12 @@ from typing import IO, Any
 from pta.core.limits import USUAL_LIMITS
 from pta.door.files import exists, read_text, require_short, understanding
 from pta.door.patience import reading, require_whole
-from pta.errors import InvalidParameter, MissingPackage, UnreadableFile, first_line
+from pta.errors import InvalidParameter, MissingPackage, UnreadableFile, family, first_line, how_to_install
 
 _MOST_FILES = 100_000
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
+_PASSWORD = re.compile(r"://[^/@]*:[^/]*@")
+_STAMP = ("size", "ETag", "etag", "mtime", "LastModified")  # what object stores say about a file
 
 
 def is_remote(address: str) -> bool:
@@ -31,24 +33,59 @@ def is_remote(address: str) -> bool:
     return "://" in address
 
 
+def require_no_password(address: str, line: int | None = None) -> None:
+    """Refuse an address with a password, which would come to stand in the files of a run; `line` is of a list."""
+    if _PASSWORD.search(address):
+        what = "the address" if line is None else f"the address in line {line}"
+        advice = "give them in the environment, or in the configuration of fsspec or of the storage's program"
+        raise InvalidParameter(f"{what} has a name and a password before @; {advice}")
+
+
 def filesystem(address: str) -> tuple[Any, str]:
-    """The fsspec filesystem of an address, and the path in it."""
+    """The fsspec filesystem of an address, and the path in it. It asks anew what is there, and remembers no listing."""
     import fsspec
 
     try:
-        return fsspec.core.url_to_fs(address)
+        return fsspec.core.url_to_fs(address, use_listings_cache=False)
     except ImportError as error:  # fsspec knows the scheme, but not without another package
-        raise MissingPackage(f"{address}: {first_line(error)}") from None
+        needs = f"s3:// needs s3fs; {how_to_install('s3')}" if address.startswith("s3://") else first_line(error)
+        raise MissingPackage(f"{address}: {needs}") from None
     except ValueError as error:
         raise UnreadableFile(f"{address} is not an address that fsspec knows: {first_line(error)}") from None
+
+
+def about_file(address: str) -> dict[str, Any] | None:
+    """What a filesystem says about what is at an address; None if nothing is there."""
+    system, path = filesystem(address)
+    try:
+        return dict(system.info(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except Exception as error:  # whatever the filesystem raises
+        raise family(error)(f"{address} cannot be reached: {first_line(error)}") from error
 
 
 def is_folder(address: str) -> bool:
     """Whether a folder is there."""
     if not is_remote(address):
         return exists(Path(address)) and Path(address).is_dir()
-    system, path = filesystem(address)
-    return bool(system.isdir(path))
+    return (about_file(address) or {}).get("type") == "directory"
+
+
+def stamp_of(place: str) -> str | None:
+    """What changes when a file does: its size and the time of its last change, or what an object store says."""
+    if is_remote(place):
+        return remote_stamp(about_file(place) or {})
+    try:
+        status = Path(place).stat()
+    except OSError:
+        return None
+    return f"{status.st_size} {status.st_mtime_ns}"
+
+
+def remote_stamp(about: Mapping[str, Any]) -> str:
+    """The same from what a filesystem says about a file."""
+    return " ".join(str(about[one]) for one in _STAMP if about.get(one))
 
 
 def open_binary(address: str) -> IO[bytes]:
@@ -164,6 +201,7 @@ def resolve(address: str, path: str, line: int) -> str:
     """Where a path of a list points to; a list from elsewhere may not name files of this machine."""
     if not path:
         raise UnreadableFile(f"{address}: line {line} has no path")
+    require_no_password(path, line)
     if "\0" not in path and (is_remote(path) or (path.startswith("/") and not is_remote(address))):
         return path
     if not is_inside(path):

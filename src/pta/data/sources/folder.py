@@ -15,14 +15,13 @@ import numpy as np
 
 from pta.core.modality import IMAGES, Modality
 from pta.data.sample_set import SampleFile, SampleSet
-from pta.data.sources.addresses import filesystem, is_remote
+from pta.data.sources.addresses import filesystem, is_remote, remote_stamp
 from pta.data.sources.class_index import ClassIndex
 from pta.data.sources.listed import Listed
 from pta.door.refused_places import is_unread_photo, left_out
 from pta.errors import InvalidParameter, UnreadableFile, explaining
 
 _MOST_ENTRIES = 2**24  # files and folders; ImageNet-21k has 13 million
-_STAMP = ("size", "ETag", "etag", "mtime", "LastModified")  # what object stores say about a file
 
 
 def open_folder(folder: str, class_names: Sequence[str] | None, modality: Modality) -> SampleSet:
@@ -67,7 +66,7 @@ def list_folder(address: str, modality: Modality, by: str | None = None) -> Iter
         for name, about in files.items():
             *folders, file = parts = name.removeprefix(path).lstrip("/").split("/")
             if modality.takes(file) and not any(folder.startswith(".") for folder in folders):
-                stamps["/".join(parts)] = " ".join(str(about[one]) for one in _STAMP if about.get(one))
+                stamps["/".join(parts)] = remote_stamp(about)
     for key in sorted(stamps) if is_remote(address) else sample_files(Path(address), modality):
         label, nested, _ = key.partition("/")
         place, stream = f"{address.rstrip('/')}/{key}", posixpath.dirname(key) if by else None

@@ -1,16 +1,15 @@
 """All samples of a source as a table, for a cluster: listed, not read."""
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from pta.core.modality import Modality
 from pta.data.open import is_parquet, kind_of
-from pta.data.sources.addresses import filesystem, find_files, is_folder, is_remote
+from pta.data.sources.addresses import filesystem, find_files, is_folder, is_remote, require_no_password, stamp_of
 from pta.data.sources.listed import Listed
-from pta.data.sources.parquet import COLUMNS, list_parquet
+from pta.data.sources.parquet import COLUMNS, RowGroups, list_row_groups
 from pta.door.files import as_path, understanding
 from pta.door.patience import Unread
 from pta.errors import InvalidParameter, UnreadableFile
@@ -18,17 +17,26 @@ from pta.errors import InvalidParameter, UnreadableFile
 _MOST = 2**24  # rows that are listed one by one
 
 
-def list_samples(source: str, modality: Modality, by: str | None = None, *, give_up_unread: bool = False) -> pa.Table:
-    """The samples of a source; `by` is the column, the key in `KEY.json` beside a tar's members, or `folder`.
+def list_samples(
+    source: str, modality: Modality, by: str | None = None, *, give_up_unread: bool = False
+) -> pa.Table | RowGroups:
+    """The samples of a source: a table, or parquet files by reference.
+
+    `by` is the column, the key in `KEY.json` beside a tar's members, or `folder`.
 
     Where some files are there and others are not, the listing would be another one later; so that ends here, unless
     samples are given up. Where none is there, workers may see what this machine does not.
     """
+    require_no_password(source)
     address = source if is_remote(source) else str(as_path(source).absolute())
     kind = kind_of(address)
     if files := _parquet_files(address):
-        table = pa.concat_tables([list_parquet(file, by, _stamp(file)) for file in files]).combine_chunks()
-    elif kind is not None and kind.list is not None:
+        if not len(groups := list_row_groups(files, by)):
+            raise UnreadableFile(f"{source} holds no rows")
+        return groups
+    if source.lower().endswith((".npz", ".safetensors")):
+        raise UnreadableFile(f"{source} is a feature file, which needs no extraction; pta predict and pta eval take it")
+    if kind is not None and kind.list is not None:
         table = _table(source, kind.list(address, modality, by), give_up_unread)
     else:
         raise UnreadableFile(
@@ -59,7 +67,8 @@ def _table(source: str, listed: Iterable[Listed], give_up_unread: bool) -> pa.Ta
         if len(rows) == _MOST:
             raise UnreadableFile(f"{source} lists more than {_MOST:,} samples; give parquet files, or a part of it")
         if one.place != place:
-            place, stamp = one.place, one.stamp or _stamp(one.place)
+            is_listed_alone = is_remote(one.place) and one.offset is None  # asking for each would take long
+            place, stamp = one.place, one.stamp or (None if is_listed_alone else stamp_of(one.place))
         rows.append({**one._asdict(), "number": _whole(one, source), "label": one.label or None, "stamp": stamp})
     absent = [row["key"] for row in rows if row["stamp"] is None and not is_remote(row["place"])]
     if 0 < len(absent) < len(rows) and not give_up_unread:
@@ -78,14 +87,3 @@ def _whole(listed: Listed, source: str) -> int | None:
         wanted = "numbers are whole and begin at 0"
         raise UnreadableFile(f"{source}: line {listed.line} has the number {text!r}; {wanted}")
     return int(text)
-
-
-def _stamp(place: str) -> str | None:
-    """Size and time of last change of a file of this machine."""
-    if is_remote(place):
-        return None
-    try:
-        status = Path(place).stat()
-    except OSError:
-        return None
-    return f"{status.st_size} {status.st_mtime_ns}"
