@@ -56,6 +56,7 @@ SIZES = ("500x375", "mixed")
 COMMANDS = ("predict", "extract")
 LONG = 10_000  # pictures; much of a shorter run was read ahead in its first half
 SMALLEST, LARGEST, DISTINCT = 320, 4000, 1024  # longer sides, and how many pictures of mixed sizes there are
+LONG_RUN = 409_600  # pictures of the run `predict-long`
 COUNTS = {"500x375": (40_960, 16_384, 3_072), "mixed": (12_288, 3_072, 1_024)}  # by GPU, processes and threads
 
 
@@ -244,8 +245,11 @@ def table(models: Sequence[str], kinds: Sequence[str], commands: Sequence[str], 
                 count = COUNTS[kind][0 if way.on_gpu else 1 if way.reading.processes else 2]
                 try:
                     far = distances(model, files[kind], way) if way.on_gpu else {}
-                    for command in commands if way.reading.processes else commands[:1]:
-                        row, speed = measure(model, files[kind], way, command, count)
+                    runs = [(command, count) for command in (commands if way.reading.processes else commands[:1])]
+                    if way.on_gpu and is_thorough and "predict" in commands:
+                        runs.append(("predict-long", LONG_RUN))
+                    for command, count in runs:
+                        row, speed = measure(model, files[kind], way, command.removesuffix("-long"), count)
                         row |= {
                             "share_of_model": round(speed / alone, 3),
                             "megapixels_per_second": round(speed * pixels),

@@ -20,8 +20,7 @@ _OLDEST_FOR_TRITON, _OLDEST_FOR_TRANSFORMERS = (8, 0), (9, 0)  # compute capabil
 def keep_code_private() -> None:
     """Let torch and Triton keep what they compile where only this user can write, unless the environment names a place.
 
-    Torch's own choice is a folder for temporary files, which all users share. Where nothing is private, code is kept for
-    this process alone.
+    Torch's own choice is a folder that all users share. Where nothing is private, code is kept for this process alone.
     """
     folder = private_cache("torch")
     if folder is None:
