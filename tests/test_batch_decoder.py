@@ -142,12 +142,12 @@ def test_torchvisions_library_is_used_alone_if_it_decodes(monkeypatch, tmp_path,
     package = None if state == "is not installed" else SimpleNamespace(origin=str(tmp_path / "__init__.py"))
     loaded = []
     monkeypatch.setattr(decoders, "find_spec", lambda name: package)
-    monkeypatch.setattr(decoders, "version", lambda name: "0.26.0")
+    (tmp_path / "version.py").write_text("__version__ = '0.26.0+cu130'\ngit_version = 'abc'\n")
     monkeypatch.setattr(torch.ops, "load_library", loaded.append)
     monkeypatch.setattr(torch.ops, "image", SimpleNamespace(decode_jpegs_cuda=decode), raising=False)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(synchronize=lambda: None))
     found = available_decoder(torch.device("cuda"))
     assert (found is None) == (state != "works")
     if state == "works":
-        assert found.name == "torchvision 0.26.0 nvJPEG"
+        assert found.name == "torchvision 0.26.0+cu130 nvJPEG"
         assert loaded == [tmp_path / "image.so"]

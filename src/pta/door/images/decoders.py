@@ -1,8 +1,8 @@
 """The decoder of JPEG files on a GPU: nvJPEG, as torchvision has it."""
 
 import io
+import re
 from collections.abc import Sequence
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
@@ -37,8 +37,11 @@ class TorchvisionDecoder:
         package = find_spec("torchvision")
         if package is None or package.origin is None:
             raise ImportError("torchvision is not installed")
-        torch.ops.load_library(next(Path(package.origin).parent.glob("image.*")))
-        self.name = f"torchvision {version('torchvision')} nvJPEG"
+        folder = Path(package.origin).parent
+        torch.ops.load_library(next(folder.glob("image.*")))
+        # which the package's metadata may give without the version of CUDA
+        version = re.search(r"__version__ = '(.*)'", (folder / "version.py").read_text())
+        self.name = f"torchvision {version[1] if version else ''} nvJPEG"
         self._device = device
 
     def __call__(self, contents: Sequence[Content]) -> list[Tensor]:

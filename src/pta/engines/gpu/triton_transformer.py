@@ -43,16 +43,13 @@ def class_tokens(x: Tensor, weights: list[Tensor], heads: int, quick: bool) -> T
     for start in range(0, len(weights), _OF_BLOCK):
         of_block = weights[start : start + _OF_BLOCK]
         norm, shift, qkv, qkv_bias, out, out_bias, norm_2, shift_2, up, up_bias, down, down_bias = of_block
-        rows = add_and_normalise(x, branch, bias, norm, shift).view(samples, length, width)
-        if start + _OF_BLOCK < len(weights):
-            q, k, v = _heads(linear(rows, qkv, qkv_bias), 3, heads)
-        else:  # of the last block, only the class tokens are wanted
+        rows = add_and_normalise(x, branch, bias, norm, shift)
+        is_last = start + _OF_BLOCK == len(weights)  # where only the class tokens are wanted
+        if is_last:
             x = x.view(samples, length, width)[:, 0].contiguous()
-            (q,) = _heads(linear(rows[:, :1], qkv[:width], qkv_bias[:width]), 1, heads)
-            k, v = _heads(linear(rows, qkv[width:], qkv_bias[width:]), 2, heads)
-        x.addmm_(scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(len(x), width), out.T)
-        hidden = linear_with_gelu(add_and_normalise(x, None, out_bias, norm_2, shift_2), up, up_bias, quick)
-        branch, bias = linear(hidden, down, down_bias), out_bias
+        x.addmm_(_attended(rows.view(samples, length, width), qkv, qkv_bias, heads, is_last), out.T)
+        rows = add_and_normalise(x, None, out_bias, norm_2, shift_2)
+        branch, bias = linear(linear_with_gelu(rows, up, up_bias, quick), down, down_bias), out_bias
     return x + branch + bias
 
 
@@ -61,8 +58,18 @@ def _(x: Tensor, weights: list[Tensor], heads: int, quick: bool) -> Tensor:
     return x.new_empty(len(x), x.shape[2])
 
 
-def _heads(projected: Tensor, parts: int, heads: int) -> Tensor:
-    return projected.unflatten(-1, (parts, heads, -1)).permute(2, 0, 3, 1, 4)
+def _attended(rows: Tensor, weight: Tensor, bias: Tensor, heads: int, only_first: bool) -> Tensor:
+    """What the tokens of each sample, or its first alone, attend to, before it is projected."""
+    width = rows.shape[2]
+
+    def projected(x: Tensor, part: slice) -> Tensor:
+        return linear(x, weight[part], bias[part]).unflatten(-1, (-1, heads, width // heads)).permute(2, 0, 3, 1, 4)
+
+    if only_first:
+        q, k, v = *projected(rows[:, :1], slice(width)), *projected(rows, slice(width, None))
+    else:
+        q, k, v = projected(rows, slice(None))
+    return scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(0, 1).flatten(1)
 
 
 def add_and_normalise(x: Tensor, branch: Tensor | None, bias: Tensor | None, weight: Tensor, shift: Tensor) -> Tensor:
