@@ -38,7 +38,7 @@ class TorchvisionDecoder:
         if package is None or package.origin is None:
             raise ImportError("torchvision is not installed")
         folder = Path(package.origin).parent
-        torch.ops.load_library(next(folder.glob("image.*")))
+        torch.ops.load_library(next(folder.glob("image.*")))  # type: ignore[no-untyped-call]
         # which the package's metadata may give without the version of CUDA
         version = re.search(r"__version__ = '(.*)'", (folder / "version.py").read_text())
         self.name = f"torchvision {version[1] if version else ''} nvJPEG"

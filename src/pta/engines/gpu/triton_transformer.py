@@ -6,6 +6,7 @@ added by a product, or by the layer norm that reads them.
 """
 
 import warnings
+from typing import Any
 
 import torch
 import triton
@@ -39,7 +40,9 @@ def works_on(device: torch.device) -> bool:
 def class_tokens(x: Tensor, weights: list[Tensor], heads: int, quick: bool) -> Tensor:
     """The first of the rows that all blocks make of N×L×width, N×width; the weights are those of block after block."""
     samples, length, width = x.shape
-    x, branch, bias = x.flatten(0, 1).clone(), None, None
+    x = x.flatten(0, 1).clone()
+    branch: Any = None  # what the block before adds to x, beside the bias
+    bias: Any = None
     for start in range(0, len(weights), _OF_BLOCK):
         of_block = weights[start : start + _OF_BLOCK]
         norm, shift, qkv, qkv_bias, out, out_bias, norm_2, shift_2, up, up_bias, down, down_bias = of_block
