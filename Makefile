@@ -10,7 +10,7 @@ else ifneq ($(TORCH),)
     $(error TORCH=$(TORCH) is not known; leave it out, or say TORCH=cpu)
 endif
 
-GPU_TESTS := $(wildcard tests/test_*gpu*.py) tests/test_triton.py tests/test_ragged.py tests/test_device_preprocessing.py \
+GPU_TESTS := $(wildcard tests/test_*gpu*.py tests/test_triton*.py) tests/test_ragged.py tests/test_device_preprocessing.py \
     tests/test_recordable.py tests/test_program.py tests/test_encoder_program.py
 
 .PHONY: demo test test-all test-crash test-soak test-fuzz test-serve-fuzz test-gpu test-kills test-settings check docs format benchmark tables train-embedded train-embedded-points clean

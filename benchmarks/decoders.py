@@ -1,6 +1,6 @@
-"""Decoders for GPUs beside Pillow: how fast each part of their way is, and how far their pixels and features are apart.
+"""A GPU's decoder beside Pillow: how fast each part of its way is, and how far pixels and features are apart.
 
-    python benchmarks/decoders.py       writes benchmarks/results/decoders-gpu.csv, one row per decoder and kind of file
+    python benchmarks/decoders.py       writes benchmarks/results/decoders-gpu.csv, one row per kind of file
 
 Photographs are synthetic, with the spectrum of real ones. `mixed` has widths from 320 to 4000, evenly by their
 logarithm. `prepare` is the walk through the markers in one thread of the host. Times are medians over the rounds.
@@ -8,6 +8,7 @@ Distances are between resized bytes. The cosine is that of the features that ViT
 """
 
 import io
+import sys
 import time
 from collections.abc import Callable, Iterator
 from statistics import fmean, median
@@ -22,7 +23,7 @@ from result_file import RESULTS, Row, write
 from pta.door.images import decode_image
 from pta.door.images.bare import BaselineJpeg
 from pta.door.images.batch_decoder import BatchDecoder
-from pta.door.images.decoders import installed_decoders
+from pta.door.images.decoders import available_decoder
 from pta.door.images.device import resize_ragged
 from pta.measure.provenance import hardware
 from pta.models import Encoder
@@ -99,8 +100,10 @@ def main() -> None:
     encoder = ClipEncoder(random_state("ViT", small=False), quick_gelu=True).ready("cuda")
     kinds = ("500×375 4:2:0", "500×375 4:4:4", "500×375 grey", "mixed")
     contents = {kind: list(files(kind, photo, rng)) for kind in kinds}
-    ways = [BatchDecoder(decoder, encoder.preprocess, DEVICE) for decoder in installed_decoders(DEVICE)]
-    rows = (measure(batches, encoder, kind, contents[kind]) for batches in ways for kind in kinds)
+    if (decoder := available_decoder(DEVICE)) is None:
+        sys.exit("this needs a GPU, and torchvision built for it")
+    batches = BatchDecoder(decoder, encoder.preprocess, DEVICE)
+    rows = (measure(batches, encoder, kind, contents[kind]) for kind in kinds)
     write(RESULTS / "decoders-gpu.csv", rows)
 
 

@@ -1,4 +1,4 @@
-"""How fast JPEG files become rows and features on a GPU, decoder by decoder, beside the model alone, in one run.
+"""How fast JPEG files become rows and features on a GPU, beside the model alone, in one run.
 
     python benchmarks/files.py                      writes files-gpu.csv and files-latency.csv to benchmarks/results
     python benchmarks/files.py --models ViT-B/16 --sizes 500x375 --commands predict
@@ -21,11 +21,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from pathlib import Path
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -38,7 +37,7 @@ from torch import Tensor
 
 from pta import Classifier
 from pta.data.sample_set import SampleFile, SampleSet
-from pta.door.images import decoders
+from pta.door.images.decoders import available_decoder
 from pta.measure.provenance import hardware
 from pta.models import ImageEncoder
 from pta.models.clip.encoder import ClipEncoder
@@ -57,6 +56,7 @@ SIZES = ("500x375", "mixed")
 COMMANDS = ("predict", "extract")
 LONG = 10_000  # pictures; much of a shorter run was read ahead in its first half
 SMALLEST, LARGEST, DISTINCT = 320, 4000, 1024  # longer sides, and how many pictures of mixed sizes there are
+LONG_RUN = 409_600  # pictures of the run `predict-long`
 COUNTS = {"500x375": (40_960, 16_384, 3_072), "mixed": (12_288, 3_072, 1_024)}  # by GPU, processes and threads
 
 
@@ -115,11 +115,11 @@ class Way:
 
     name: str
     reading: Reading
-    decoder: type | None = None  # of a GPU
+    on_gpu: bool = False  # where files are decoded
 
 
 def ways() -> list[Way]:
-    """As it was, Pillow, and every GPU decoder that is installed."""
+    """The GPU's decoder, if it is installed, and Pillow."""
     cores = os.cpu_count() or 1
     host = Reading(BATCH, decode="pillow")
     found = [
@@ -128,13 +128,8 @@ def ways() -> list[Way]:
         Way(f"Pillow in {cores} processes", replace(host, workers=cores, processes=True)),
     ]
     gpu = Reading(BATCH, workers=4, decode="gpu", processes=True)
-    installed = decoders.installed_decoders(torch.device("cuda"))
-    return [*(Way(f"{decoder.name}, 4 processes read", gpu, type(decoder)) for decoder in installed), *found]
-
-
-def _only(decoder: type | None) -> AbstractContextManager[object]:
-    """No decoder but one is installed."""
-    return patch.object(decoders, "_DECODERS", decoders._DECODERS if decoder is None else (decoder,))
+    decoder = available_decoder(torch.device("cuda"))
+    return found if decoder is None else [Way(f"{decoder.name}, 4 processes read", gpu, on_gpu=True), *found]
 
 
 def model_alone(model: ImageEncoder) -> float:
@@ -201,11 +196,10 @@ def measure(model: RandomClip, paths: list[Path], way: Way, command: str, count:
             halfway.append((done, time.perf_counter()))
 
     try:
-        with _only(way.decoder):
-            busy, begun = processor_seconds(), time.perf_counter()
-            said = RUNS[command](model, files, way.reading, place, seen)
-            end = time.perf_counter()
-            busy = processor_seconds() - busy
+        busy, begun = processor_seconds(), time.perf_counter()
+        said = RUNS[command](model, files, way.reading, place, seen)
+        end = time.perf_counter()
+        busy = processor_seconds() - busy
     finally:
         shutil.rmtree(place)
     free, total = torch.cuda.mem_get_info()
@@ -225,8 +219,7 @@ def distances(model: RandomClip, paths: list[Path], way: Way) -> Row:
         program = EncoderProgram(model, BATCH, optimise=False)
         return torch.cat([part.tensors["features"] for part in encode_files(program, files, reading)])
 
-    with _only(way.decoder):
-        cosines = (features(way.reading) * features(Reading(BATCH, decode="pillow"))).sum(dim=1)
+    cosines = (features(way.reading) * features(Reading(BATCH, decode="pillow"))).sum(dim=1)
     return {"least_cosine": round(cosines.min().item(), 6), "mean_cosine": round(cosines.mean().item(), 6)}
 
 
@@ -249,11 +242,14 @@ def table(models: Sequence[str], kinds: Sequence[str], commands: Sequence[str], 
                 is_thorough = name == MODELS[0] and (kind == SIZES[0] or not way.reading.compiled)
                 if not way.reading.processes and not is_thorough:
                     continue
-                count = COUNTS[kind][0 if way.decoder is not None else 1 if way.reading.processes else 2]
+                count = COUNTS[kind][0 if way.on_gpu else 1 if way.reading.processes else 2]
                 try:
-                    far = {} if way.decoder is None else distances(model, files[kind], way)
-                    for command in commands if way.reading.processes else commands[:1]:
-                        row, speed = measure(model, files[kind], way, command, count)
+                    far = distances(model, files[kind], way) if way.on_gpu else {}
+                    runs = [(command, count) for command in (commands if way.reading.processes else commands[:1])]
+                    if way.on_gpu and is_thorough and "predict" in commands:
+                        runs.append(("predict-long", LONG_RUN))
+                    for command, count in runs:
+                        row, speed = measure(model, files[kind], way, command.removesuffix("-long"), count)
                         row |= {
                             "share_of_model": round(speed / alone, 3),
                             "megapixels_per_second": round(speed * pixels),
@@ -289,33 +285,25 @@ def latency(model: RandomClip, folder: Path) -> Iterator[Row]:
     names = [f"class {n}" for n in range(CLASSES)]
     about = {"model": "ViT-B/16", "hardware": f"{hardware('cuda')}; {os.cpu_count()} cores"}
     pillow = Way("Pillow", Reading(BATCH, decode="pillow"))
-    for way in [*(way for way in ways() if way.decoder is not None), pillow]:
-        with _only(way.decoder):
-            decode = "pillow" if way.decoder is None else "gpu"
-            command = [sys.executable, __file__, "--first-row", decode]
-            done = subprocess.run(command, capture_output=True, text=True)  # it ends while the model is compiled
-            first = float(done.stdout.split()[-1]) if done.stdout else float("nan")
-            classifier = Classifier(model, names, templates=["{}"], method="pta", cache=None, decode=decode)
-            for state in ("plain", "compiled"):
-                times = []
-                for content in islice(cycle(contents), 400):
-                    begun = time.perf_counter()
-                    classifier(content)
-                    times.append(1e3 * (time.perf_counter() - begun))
-                p50, p99 = map(float, np.percentile(times[50:], [50, 99]))
-                shown = {"p50_ms": round(p50, 2), "p99_ms": round(p99, 2)}
-                yield {
-                    "way": way.name,
-                    "program": state,
-                    "first_row_s": round(first, 2),
-                    **shown,
-                    "exit": done.returncode,
-                    **about,
-                }
-                encoder_program.COMPILED_FROM = 0  # so that the next program is compiled at once
-                classifier._programs[1] = EncoderProgram(model, 1, 1, whole=True)
-                encoder_program.COMPILED_FROM = 2_000
-                classifier(contents[0])
+    for way in [*(way for way in ways() if way.on_gpu), pillow]:
+        decode = "gpu" if way.on_gpu else "pillow"
+        command = [sys.executable, __file__, "--first-row", decode]
+        done = subprocess.run(command, capture_output=True, text=True)  # it ends while the model is compiled
+        first = float(done.stdout.split()[-1]) if done.stdout else float("nan")
+        classifier = Classifier(model, names, templates=["{}"], method="pta", cache=None, decode=decode)
+        for state in ("plain", "compiled"):
+            times = []
+            for content in islice(cycle(contents), 400):
+                begun = time.perf_counter()
+                classifier(content)
+                times.append(1e3 * (time.perf_counter() - begun))
+            p50, p99 = map(float, np.percentile(times[50:], [50, 99]))
+            shown = {"p50_ms": round(p50, 2), "p99_ms": round(p99, 2), "exit": done.returncode}
+            yield {"way": way.name, "program": state, "first_row_s": round(first, 2), **shown, **about}
+            encoder_program.COMPILED_FROM = 0  # so that the next program is compiled at once
+            classifier._programs[1] = EncoderProgram(model, 1, 1, whole=True)
+            encoder_program.COMPILED_FROM = 2_000
+            classifier(contents[0])
 
 
 def first_row(decode: str, folder: Path) -> float:

@@ -21,8 +21,10 @@ from result_file import RESULTS, write
 from torch.nn.functional import normalize
 
 from pta.core.classifier import ZeroShotClassifier
+from pta.engines.gpu import processors
 from pta.engines.gpu.triton import advance_on_gpu
 from pta.engines.gpu.triton_touches import table_of
+from pta.engines.gpu.triton_transformer import add_and_normalise, linear_with_gelu
 from pta.engines.pta.rule import Prototypes, Rule
 
 TOOLS = ("memcheck", "initcheck", "racecheck", "synccheck")
@@ -51,6 +53,12 @@ def launch_every_kernel() -> None:
             onto = z[piece] if fused else None
             scores = advance_on_gpu(*state, features[piece], z[piece], rule, onto=onto, table=table)
             assert torch.isfinite(scores).all()
+    if processors.transformer_runs_on(torch.device("cuda")):
+        for rows, width, quick in ((5, 64, True), (300, 72, False)):
+            x, weight = torch.ones(rows, width, device="cuda").half(), torch.ones(520, width, device="cuda").half()
+            add_and_normalise(x, x.clone(), weight[0], weight[0], weight[0])
+            add_and_normalise(x, None, None, weight[0], weight[0])
+            assert torch.isfinite(linear_with_gelu(x, weight, weight.flatten()[:520].contiguous(), quick)).all()
 
 
 def errors_found_by(tool: str) -> tuple[int, str]:

@@ -1,6 +1,5 @@
 """Batches of files, with a decoder that stands in for a GPU's: the order, the verdicts and the limits of Pillow."""
 
-import sys
 from functools import partial
 from types import SimpleNamespace
 
@@ -11,7 +10,7 @@ from photos import encoded, noise, smooth
 from stand_in_decoder import LenientDecoder
 
 from pta.core.limits import Limits
-from pta.door.images import Preprocessing, decode_image
+from pta.door.images import Preprocessing, decode_image, decoders
 from pta.door.images.batch_decoder import BatchDecoder
 from pta.door.images.decoders import available_decoder
 from pta.errors import UnreadableSample
@@ -129,28 +128,26 @@ def test_no_decoder_is_available_without_a_gpu():
     assert available_decoder(torch.device("cpu")) is None
 
 
-@pytest.mark.parametrize("torchcodec", ["works", "was built without CUDA", "is too old", "is not installed"])
-def test_the_first_package_that_decodes_is_used_and_named(monkeypatch, torchcodec):
-    def decode_jpeg(files, mode, device):
+@pytest.mark.parametrize("state", ["works", "was built without CUDA", "has no library", "is not installed"])
+def test_torchvisions_library_is_used_alone_if_it_decodes(monkeypatch, tmp_path, state):
+    def decode(files, mode, device):
+        assert mode == 3
         assert all(file.dtype == torch.uint8 for file in files)
+        if state != "works":
+            raise RuntimeError("decode_jpegs_cuda: torchvision not compiled with nvJPEG support")
         return [torch.zeros(3, 16, 16, dtype=torch.uint8) for _ in files]
 
-    def fail(files, mode, device):
-        raise RuntimeError("torchcodec was not compiled with nvJPEG support")
-
-    reading = SimpleNamespace(decode_jpeg=decode_jpeg, ImageReadMode=SimpleNamespace(RGB="RGB"))
-    by_state = {"works": decode_jpeg, "was built without CUDA": fail}
-    decoders = SimpleNamespace(**{"decode_jpeg": by_state[torchcodec]} if torchcodec in by_state else {})
-    missing = torchcodec == "is not installed"
-    packages = {
-        "torchcodec": None if missing else SimpleNamespace(__version__="0.16.0", decoders=decoders),
-        "torchcodec.decoders": decoders,
-        "nvidia": None,
-        "torchvision": SimpleNamespace(__version__="0.26.0", io=reading),
-        "torchvision.io": reading,
-    }
-    for name, package in packages.items():
-        monkeypatch.setitem(sys.modules, name, package)
+    if state != "has no library":
+        (tmp_path / "image.so").touch()
+    package = None if state == "is not installed" else SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    loaded = []
+    monkeypatch.setattr(decoders, "find_spec", lambda name: package)
+    (tmp_path / "version.py").write_text("__version__ = '0.26.0+cu130'\ngit_version = 'abc'\n")
+    monkeypatch.setattr(torch.ops, "load_library", loaded.append)
+    monkeypatch.setattr(torch.ops, "image", SimpleNamespace(decode_jpegs_cuda=decode), raising=False)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(synchronize=lambda: None))
-    expected = "torchcodec 0.16.0 nvJPEG" if torchcodec == "works" else "torchvision 0.26.0 nvJPEG"
-    assert available_decoder(torch.device("cuda")).name == expected
+    found = available_decoder(torch.device("cuda"))
+    assert (found is None) == (state != "works")
+    if state == "works":
+        assert found.name == "torchvision 0.26.0+cu130 nvJPEG"
+        assert loaded == [tmp_path / "image.so"]

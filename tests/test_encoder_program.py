@@ -3,6 +3,8 @@
 On a GPU the same claims are tested with the real compiler; elsewhere with one that changes nothing.
 """
 
+import importlib
+import os
 import threading
 from types import SimpleNamespace
 
@@ -13,6 +15,7 @@ from processes import PATIENCE
 from pta.data.fashion import load_fashion_test
 from pta.errors import InvalidParameter
 from pta.models import EmbeddedEncoder
+from pta.run import gpu
 from pta.run.gpu import encoder_program
 from pta.run.gpu.encoder_program import EncoderProgram, can_be_compiled
 
@@ -156,3 +159,12 @@ def test_on_a_gpu_the_compiled_model_gives_what_the_model_gives(encoder, monkeyp
     given += [program(part) for part in PIXELS[4:].split(4)]
     assert program._recording is not None
     torch.testing.assert_close(torch.cat(given).cpu(), encoder.encode(PIXELS).cpu(), atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "32"), ("8", "8")])
+def test_streams_do_not_share_a_queue_unless_the_user_says_how_many_there_are(monkeypatch, given, expected):
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", given or "")  # so that it is restored
+    if given is None:
+        monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS")
+    importlib.reload(gpu)
+    assert os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] == expected

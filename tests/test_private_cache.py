@@ -1,11 +1,13 @@
 """Code is kept only in folders that nobody but the user can write to."""
 
 import os
+from pathlib import Path
 
 import pytest
 
 from pta.door import private_cache as module
 from pta.door.private_cache import default_cache, private_cache
+from pta.engines.gpu import processors
 
 
 @pytest.fixture
@@ -66,6 +68,26 @@ def test_nothing_is_used_where_a_folder_cannot_be_made(kept):
     kept.parent.mkdir()
     kept.write_text("a file")
     assert private_cache("kernels") is None
+
+
+@pytest.mark.parametrize("is_private", [True, False])
+def test_torch_and_triton_keep_code_there_unless_they_are_told_where(kept, monkeypatch, is_private):
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/chosen")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")  # so that it is restored
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    if not is_private:
+        kept.mkdir(parents=True)
+        kept.chmod(0o777)
+    removed = []
+    monkeypatch.setattr(processors.atexit, "register", lambda *call, **how: removed.append(call[1]))
+    processors.keep_code_private.__wrapped__()
+    folder = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).parent
+    assert os.environ["TRITON_CACHE_DIR"] == "/chosen"
+    assert removed == ([] if is_private else [folder])
+    assert (folder == kept / "torch") == is_private
+    assert folder.stat().st_mode & 0o777 == 0o700
+    if not is_private:
+        folder.rmdir()
 
 
 def test_the_usual_place_of_the_cache_follows_the_environment(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from pta.door.images.ragged_kernel import resize_lines
 from pta.engines.gpu import triton_kernels as kernels
 from pta.engines.gpu import triton_prior as prior
 from pta.engines.gpu import triton_touches as touches
+from pta.engines.gpu import triton_transformer as transformer
 from pta.engines.gpu import triton_whitened as whitened
 
 TYPES = {
@@ -69,6 +70,25 @@ def main(capability: int) -> None:
         wide = TYPES | {"w": "*fp64"} | dict.fromkeys(("metric", "turned", "texts", "cosines"), precision)
         for kernel in (whitened._turn, whitened._learn):
             compile_for(capability, kernel, {"D": 512}, wide)
+    half = dict.fromkeys(("x", "branch", "weight", "shift", "out"), "*fp16") | {
+        "bias": "*fp16",
+        "width": "i32",
+        "eps": "fp32",
+    }
+    for given in (True, False):
+        switches = {"HAS_BRANCH": given, "HAS_BIAS": given, "D": 1024}
+        compile_for(capability, transformer._add_and_normalise, switches, TYPES | half)
+    M, N, K = transformer._BLOCK
+    blocks = {"x": (M, K), "weight": (N, K), "out": (M, N // 2)}
+    half |= {name: f"tensordesc<fp16[{rows}, {columns}]>" for name, (rows, columns) in blocks.items()}
+    for quick in (True, False) if capability >= 90 else ():
+        sizes = {"M": M, "N": N, "K": K, "NEIGHBOURS": 8}
+        compile_for(
+            capability,
+            transformer._linear_with_gelu,
+            {"QUICK": quick} | sizes,
+            TYPES | half | dict.fromkeys(("outputs", "inputs"), "i32"),
+        )
     # Types are the same for all GPUs, so that every switch alone is tried for the one that .ci/run adds.
     alone = itertools.combinations(SWITCHES, 1) if capability == 80 else ()
     for off in ((), *alone, SWITCHES[1:]):

@@ -189,8 +189,7 @@ def require_decoder(decode: Decode, modality: Modality, device: torch.device) ->
     if modality != IMAGES or device.type != "cuda":
         found = f"this one reads {modality.name}s on {device}"
         raise InvalidParameter(f"--decode gpu needs an image model on a GPU; {found}")
-    packages = "torchcodec, nvidia-nvimgcodec or torchvision, built for CUDA"
-    raise InvalidParameter(f"--decode gpu needs a package that decodes JPEG files on a GPU: {packages}")
+    raise InvalidParameter("--decode gpu needs torchvision, built for CUDA, to decode JPEG files on a GPU")
 
 
 class _OnHost:
@@ -290,7 +289,8 @@ class OnGpu:
 
 
 def _own_stream(device: torch.device) -> torch.cuda.Stream | None:
-    return torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+    """A stream whose few kernels go before those of the model that wait."""
+    return torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
 
 def _on(stream: torch.cuda.Stream | None) -> AbstractContextManager[object]:

@@ -89,15 +89,14 @@ class BatchDecoder:
 
     def decode(self, batch: Sequence[Prepared]) -> DecodedBatch:
         """The pixels of prepared files; what the GPU's decoder refuses is left to Pillow."""
-        size = self.preprocess.size
-        pixels = torch.zeros(len(batch), len(self.preprocess.mean), size, size, dtype=torch.uint8, device=self.device)
         errors: list[UnreadableSample | None] = [None] * len(batch)
         by_pillow = {number: one for number, one in enumerate(batch) if not isinstance(one, BaselineJpeg)}
+        made: list[tuple[list[int], Tensor]] = []
         for part in self._parts(batch):
             decoded = dict(zip(part, self._decoded(list(part.values())), strict=True))
             by_gpu = {number: picture for number, picture in decoded.items() if picture is not None}
             if by_gpu:
-                pixels[list(by_gpu)] = resize_ragged(list(by_gpu.values()), self.preprocess)
+                made.append((list(by_gpu), resize_ragged(list(by_gpu.values()), self.preprocess)))
             self.counts["gpu"] += len(by_gpu)
             for number in part.keys() - by_gpu.keys():
                 try:
@@ -105,9 +104,19 @@ class BatchDecoder:
                 except UnreadableSample as error:
                     errors[number] = error
         if by_pillow:
-            pixels[list(by_pillow)] = torch.from_numpy(np.stack(list(by_pillow.values()))).to(self.device)
+            made.append((list(by_pillow), torch.from_numpy(np.stack(list(by_pillow.values()))).to(self.device)))
         self.counts["pillow"] += len(by_pillow)
-        return DecodedBatch(pixels, errors)
+        return DecodedBatch(self._joined(made, len(batch)), errors)
+
+    def _joined(self, made: list[tuple[list[int], Tensor]], count: int) -> Tensor:
+        """The pixels of numbered pictures, in order; usually they are all of one batch."""
+        if len(made) == 1 and made[0][0] == list(range(count)):
+            return made[0][1]
+        shape = (count, len(self.preprocess.mean), self.preprocess.size, self.preprocess.size)
+        pixels = torch.zeros(shape, dtype=torch.uint8, device=self.device)
+        for numbers, part in made:
+            pixels[numbers] = part
+        return pixels
 
     def _parts(self, batch: Sequence[Prepared]) -> Iterator[dict[int, BaselineJpeg]]:
         """The files for the GPU by their number in the batch, as many at a time as there is memory for."""

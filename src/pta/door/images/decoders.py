@@ -1,8 +1,10 @@
-"""Decoders of JPEG files on a GPU: one class per package that has one. A package is imported when it is asked for."""
+"""The decoder of JPEG files on a GPU: nvJPEG, as torchvision has it."""
 
 import io
-from collections.abc import Iterator, Sequence
-from functools import partial
+import re
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -10,6 +12,8 @@ from PIL import Image
 from torch import Tensor
 
 from pta.door.images.bare import Content
+
+_RGB = 3  # torchvision's ImageReadMode
 
 
 class Decoder(Protocol):
@@ -26,78 +30,37 @@ class Decoder(Protocol):
         ...
 
 
-class TorchcodecDecoder:
-    """Exists since torchcodec 0.16, where it replaces torchvision's."""
-
-    def __init__(self, device: torch.device) -> None:
-        import torchcodec
-        from torchcodec.decoders import decode_jpeg
-
-        self.name = f"torchcodec {torchcodec.__version__} nvJPEG"
-        self._decode = partial(decode_jpeg, mode="RGB", device=device)
-
-    def __call__(self, contents: Sequence[Content]) -> list[Tensor]:
-        """Files to planes of red, green and blue."""
-        return self._decode([torch.frombuffer(content, dtype=torch.uint8) for content in contents])
-
-
-class NvImageCodecDecoder:
-    """Chooses between the GPU's JPEG engines, its cores and the host by itself."""
-
-    def __init__(self, device: torch.device) -> None:
-        from nvidia import nvimgcodec
-
-        self.name = f"nvImageCodec {nvimgcodec.__version__} nvJPEG"
-        self._device = device
-        index = torch.cuda.current_device() if device.index is None else device.index
-        # With several threads, version 0.9 waits for ever for a batch of one file that the host decodes in part.
-        self._decoder = nvimgcodec.Decoder(device_id=index, max_num_cpu_threads=1)
-        self._params = nvimgcodec.DecodeParams(apply_exif_orientation=False, color_spec=nvimgcodec.ColorSpec.SRGB)
-
-    def __call__(self, contents: Sequence[Content]) -> list[Tensor]:
-        """Files to pixels of red, green and blue, seen as planes."""
-        stream = torch.cuda.current_stream(self._device).cuda_stream
-        files = [bytes(content) for content in contents]
-        decoded = self._decoder.decode(files, params=self._params, cuda_stream=stream)
-        if any(picture is None for picture in decoded):
-            raise RuntimeError("nvImageCodec cannot decode a file of the batch")
-        return [torch.as_tensor(picture, device=self._device).permute(2, 0, 1) for picture in decoded]
-
-
 class TorchvisionDecoder:
-    """Takes batches since torchvision 0.20."""
+    """Takes batches since torchvision 0.20. Its library is loaded alone: importing the package takes seconds."""
 
     def __init__(self, device: torch.device) -> None:
-        import torchvision
-        from torchvision.io import ImageReadMode, decode_jpeg
-
-        self.name = f"torchvision {torchvision.__version__} nvJPEG"
+        package = find_spec("torchvision")
+        if package is None or package.origin is None:
+            raise ImportError("torchvision is not installed")
+        folder = Path(package.origin).parent
+        torch.ops.load_library(next(folder.glob("image.*")))  # type: ignore[no-untyped-call]
+        # which the package's metadata may give without the version of CUDA
+        version = re.search(r"__version__ = '(.*)'", (folder / "version.py").read_text())
+        self.name = f"torchvision {version[1] if version else ''} nvJPEG"
         self._device = device
-        self._decode = partial(decode_jpeg, mode=ImageReadMode.RGB, device=device)
 
     def __call__(self, contents: Sequence[Content]) -> list[Tensor]:
         """Files to planes of red, green and blue."""
-        # It writes in a stream of its own to memory that this stream may still read, and does not wait for it.
+        # It writes in streams of its own to memory that this stream may still read, and does not wait for it.
         torch.cuda.current_stream(self._device).synchronize()
-        return self._decode([torch.frombuffer(content, dtype=torch.uint8) for content in contents])
-
-
-_DECODERS = (TorchcodecDecoder, NvImageCodecDecoder, TorchvisionDecoder)
+        files = [torch.frombuffer(content, dtype=torch.uint8) for content in contents]
+        decoded: list[Tensor] = torch.ops.image.decode_jpegs_cuda(files, _RGB, self._device)
+        return decoded
 
 
 def available_decoder(device: torch.device) -> Decoder | None:
-    """The best decoder that is installed; None where there is none."""
-    return next(installed_decoders(device), None)
-
-
-def installed_decoders(device: torch.device) -> Iterator[Decoder]:
-    """The decoders of the packages that are installed and decode a small picture, the best first."""
+    """The decoder, if it is installed and decodes a small picture."""
     trial = io.BytesIO()
     Image.new("RGB", (16, 16)).save(trial, "JPEG")
-    for kind in _DECODERS if device.type == "cuda" else ():
-        try:
-            decoder: Decoder = kind(device)
+    try:
+        decoder = TorchvisionDecoder(device) if device.type == "cuda" else None
+        if decoder is not None:
             decoder([bytearray(trial.getvalue())])
-        except Exception:  # not installed, too old, or built without CUDA: packages say so in many ways
-            continue
-        yield decoder
+    except Exception:  # not installed, too old, or built without CUDA: it says so in many ways
+        return None
+    return decoder

@@ -6,7 +6,7 @@ SLIP and ULIP share the text tower. Attributes are named as in OpenAI's state di
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from torch.nn.functional import linear, normalize
 
 from pta.core.towers import ImageTower
 from pta.door.images import CLIP_PREPROCESSING, Preprocessing
+from pta.engines.gpu import processors
 from pta.errors import InvalidParameter, UnavailableModel
 from pta.models.clip.prompts import CausalBlock, CausalPrompts, CausalTower, PromptTokens
 from pta.models.clip.resnet import ModifiedResNet
@@ -95,6 +96,12 @@ class ClipEncoder(ClipText, ImageEncoder):
         self.architecture, self.dim = self.visual.architecture, self.visual.dim
         self.preprocess = replace(preprocess, size=self.visual.size)
         self.eval().requires_grad_(False)
+
+    def ready(self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> Self:
+        super().ready(device, dtype)
+        if isinstance(self.visual, VisionTransformer):
+            self.visual.transformer.has_kernels = processors.transformer_runs_on(self.device)
+        return self
 
     def features(self, pixels: Tensor) -> Tensor:
         return normalize(self.visual(pixels), dim=-1)

@@ -10,6 +10,8 @@ from torch.nn.functional import linear, scaled_dot_product_attention
 from pta.core.towers import attention
 from pta.models.clip.state_dict import State, count_in, heads_of, shape_of
 
+_HALF = (torch.float16, torch.bfloat16)  # in which a GPU has kernels for many rows
+
 
 class ClipAttention(nn.Module):
     """Multi-head self-attention."""
@@ -92,6 +94,8 @@ class Transformer(nn.Module):
         hidden, width = shape_of(state, f"{prefix}resblocks.0.mlp.c_fc.weight", 2)
         heads, depth = heads_of(width, head_width), count_in(state, f"{prefix}resblocks.")
         self.resblocks = nn.ModuleList(ClipBlock(width, heads, hidden, quick_gelu) for _ in range(depth))
+        self._heads, self._quick_gelu = heads, quick_gelu
+        self.has_kernels = False
 
     def forward(self, x: Tensor, *, causal: bool) -> Tensor:
         """N×L×width to the same shape."""
@@ -101,6 +105,11 @@ class Transformer(nn.Module):
 
     def first(self, x: Tensor) -> Tensor:
         """The first row of what `forward` gives, not causal, N×width; the last block leaves the other rows out."""
+        if self.has_kernels and x.is_cuda and x.dtype in _HALF and not x.requires_grad:
+            from pta.engines.gpu.triton_transformer import FEWEST_ROWS, class_tokens
+
+            if x.shape[0] * x.shape[1] >= FEWEST_ROWS:
+                return class_tokens(x, list(self.parameters()), self._heads, self._quick_gelu)
         blocks: list[Any] = list(self.resblocks)
         for block in blocks[:-1]:
             x = block(x)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from pta.door.foreign import failure_of
+from pta.engines.gpu.processors import keep_code_private
 from pta.errors import InvalidParameter, first_line
 from pta.models import Encoder, ImageEncoder
 
@@ -172,6 +173,12 @@ class EncoderProgram:
         return torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
 
+def compiled_by_torch(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """A function that is compiled for every shape of its input when it is called."""
+    keep_code_private()
+    return torch.compile(function, dynamic=False)
+
+
 def on(device: torch.device) -> AbstractContextManager[object]:
     """A GPU as the current one."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
@@ -213,7 +220,7 @@ class _Compiling:
         return self._encode
 
     def _run(self) -> None:
-        compiled = torch.compile(self._encoder.encode_unchecked, dynamic=False)
+        compiled = compiled_by_torch(self._encoder.encode_unchecked)
         with on(self._like.device):
             self._failure = failure_of(lambda: compiled(self._like))
         self._encode = compiled if self._failure is None else self._encode

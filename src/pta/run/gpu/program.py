@@ -25,7 +25,7 @@ from pta.engines.gpu.download import Download
 from pta.errors import InvalidParameter, InvalidSamples, first_line, shown
 from pta.methods.adapter import Adapter
 from pta.models import ImageEncoder
-from pta.run.gpu.encoder_program import Recording, Uploads
+from pta.run.gpu.encoder_program import Recording, Uploads, compiled_by_torch
 from pta.run.gpu.recordable import is_recordable
 
 Pixels = Tensor | npt.NDArray[np.uint8]
@@ -201,7 +201,7 @@ class Program:
 
     def _optimise(self) -> None:
         plain = self._resize, self._encode
-        self._resize, self._encode = (torch.compile(part, dynamic=False) for part in plain)
+        self._resize, self._encode = map(compiled_by_torch, plain)
         if (failure := failure_of(self._features)) is not None:
             complaint = f"{self.encoder.architecture} runs uncompiled; torch.compile failed: {first_line(failure)}"
             warnings.warn(complaint, stacklevel=3)

@@ -1,0 +1,90 @@
+"""The kernels of a vision transformer: on a GPU where there is one that has them, otherwise in Triton's interpreter."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.nn.functional import cosine_similarity, gelu, layer_norm, linear
+
+pytest.importorskip("triton")
+
+from random_clip import random_state
+
+from pta.engines.gpu import processors, triton_transformer
+from pta.engines.gpu.triton_transformer import add_and_normalise, class_tokens, linear_with_gelu
+from pta.models.clip.encoder import ClipEncoder
+
+HAS_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if HAS_GPU else "cpu"
+pytestmark = pytest.mark.skipif(
+    HAS_GPU and torch.cuda.get_device_capability() < (9, 0), reason="the GPU is older than the kernels"
+)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Blocks that the interpreter computes soon, and three processors for them."""
+    if not HAS_GPU:
+        monkeypatch.setattr(triton_transformer, "_BLOCK", (32, 32, 16))
+        monkeypatch.setattr(triton_transformer, "_NEIGHBOURS", 2)
+        monkeypatch.setattr(
+            torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=3)
+        )
+
+
+def numbers(*shape, dtype=torch.float16, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE, dtype)
+
+
+# Triton's interpreter has no products in bfloat16.
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16] if HAS_GPU else [torch.float16])
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), [(1, 16, 16), (70, 48, 96), (300, 64, 40)])
+def test_a_product_with_its_activation_is_that_of_float64(rows, inputs, outputs, quick, dtype):
+    x, weight, bias = numbers(rows, inputs, dtype=dtype), numbers(outputs, inputs, dtype=dtype), numbers(outputs)
+    bias = bias.to(dtype)
+    plain = linear(x.double(), weight.double(), bias.double())
+    expected = plain * torch.sigmoid(1.702 * plain) if quick else gelu(plain)
+    found = linear_with_gelu(x, weight, bias, quick).double()
+    assert (found - expected).norm() <= (2e-3 if dtype == torch.float16 else 1e-2) * expected.norm()
+
+
+@pytest.mark.parametrize(("has_branch", "has_bias"), [(False, False), (False, True), (True, True)])
+@pytest.mark.parametrize("width", [40, 64])
+def test_a_layer_norm_adds_what_it_is_given_and_keeps_the_sum_of_a_branch(width, has_branch, has_bias):
+    x, branch, bias, weight, shift = (
+        numbers(*shape, seed=i) for i, shape in enumerate([(9, width)] * 2 + [(width,)] * 3)
+    )
+    before, total = x.clone(), x.double() + (branch if has_branch else 0) + (bias if has_bias else 0)
+    found = add_and_normalise(x, branch if has_branch else None, bias if has_bias else None, weight, shift)
+    expected = layer_norm(total, (width,), weight.double(), shift.double())
+    assert torch.allclose(found.double(), expected, atol=5e-3, rtol=2e-3)
+    assert torch.allclose(x.double(), total, atol=5e-3, rtol=2e-3) if has_branch else torch.equal(x, before)
+
+
+@pytest.mark.parametrize("samples", [1, 9])
+@pytest.mark.parametrize("quick", [True, False])
+def test_class_tokens_are_those_of_the_blocks(quick, samples):
+    blocks = ClipEncoder(random_state("ViT"), quick_gelu=quick).visual.transformer
+    x = numbers(samples, 17, 128)
+    expected = blocks.double().to(DEVICE).first(x.double())
+    given = x.clone()
+    found = class_tokens(given, list(blocks.half().parameters()), blocks._heads, quick)
+    assert torch.equal(given, x)
+    assert cosine_similarity(found.double(), expected).min() > 0.99999
+    assert (found - expected).norm() < 5e-3 * expected.norm()
+
+
+def test_nothing_has_these_kernels_without_a_gpu():
+    assert HAS_GPU or not processors.transformer_runs_on(torch.device("cpu"))
+    assert not ClipEncoder(random_state("ViT"), quick_gelu=True).ready().visual.transformer.has_kernels
+
+
+@pytest.mark.skipif(not HAS_GPU, reason="no GPU")
+def test_features_are_those_of_pytorchs_own_kernels():
+    encoder = ClipEncoder(random_state("ViT", small=False), quick_gelu=True).ready("cuda", torch.float16)
+    pixels = torch.randint(0, 256, (64, 3, 224, 224), dtype=torch.uint8, device="cuda")
+    assert encoder.visual.transformer.has_kernels
+    ours = encoder.encode(pixels)
+    encoder.visual.transformer.has_kernels = False
+    assert (ours * encoder.encode(pixels)).sum(dim=1).min() > 0.99999
