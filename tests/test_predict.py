@@ -487,7 +487,7 @@ def test_parameters_can_be_set_once_and_the_length_of_a_folder_is_known(run, ref
     assert about(place / "h.safetensors")["parameters"]["h"] == 50
     for given in (("--set", "pta.h=3"), ("--prior", "local"), ("--gate", "balance"), ("--calibration", "matched")):
         told = refused("photos/bag", *given, "--state", "h.safetensors")
-        assert "leave out --set, --prior, --gate and --calibration" in told
+        assert "leave out --set, --offset, --prior, --gate and --calibration" in told
 
 
 def test_the_command_says_when_answers_depend_on_the_batch(run):

@@ -13,7 +13,7 @@ Entry = tuple[float, int]  # a similarity and the number of a row or of a class
 
 
 @dataclass
-class Row:
+class Node:
     """What is stored of a sample."""
 
     age: int
@@ -39,14 +39,14 @@ def ecalp_loop(
     """Logits N×C of a stream: scale times what arrives at each sample's second copy."""
     variance = anchors.var(axis=0, ddof=1)
     w = variance / max(np.linalg.norm(variance), SHORTEST)
-    rows: dict[int, Row] = {}
+    rows: dict[int, Node] = {}
     outputs = []
     for t, f in enumerate(features):
         # 1. Lists.
         before = {i: row.images for i, row in rows.items()}
         number, length = len(rows), length_of_lists(len(rows), neighbours)
         text = best([(max(cosine, 0.0), c) for c, cosine in enumerate(anchors @ f)], text_neighbours)
-        rows[number] = new = Row(t, f / np.linalg.norm(f), [], text)
+        rows[number] = new = Node(t, f / np.linalg.norm(f), [], text)
         s = {i: similarity(row, new, w) for i, row in rows.items()}
         own = best([*((s[i], i) for i in rows), (s[number], COPY)], length)
         for i, row in rows.items():
@@ -81,7 +81,7 @@ def length_of_lists(rows: int, neighbours: int) -> int:
     return neighbours + min(max(rows - neighbours, 0), 2)
 
 
-def similarity(one: Row, other: Row, w: Array) -> float:
+def similarity(one: Node, other: Node, w: Array) -> float:
     """The weighted cosine, with the weight on the older row; 0 if it is negative."""
     older, newer = sorted([one, other], key=lambda row: row.age)
     weighted = w * older.feature
@@ -89,14 +89,14 @@ def similarity(one: Row, other: Row, w: Array) -> float:
     return float(np.round(min(max(cosine, 0.0), 1.0) * GRID) / GRID)
 
 
-def weakest(rows: dict[int, Row]) -> int:
+def weakest(rows: dict[int, Node]) -> int:
     """Of the label with most rows, the row with the smallest value."""
     labels = [row.label for row in rows.values()]
     most = max(sorted(set(labels)), key=labels.count)
     return min((np.round(row.value * GRID), i) for i, row in rows.items() if row.label == most)[1]
 
 
-def fill(rows: dict[int, Row], lost: list[Row], number: int, now: int, w: Array, neighbours: int) -> None:
+def fill(rows: dict[int, Node], lost: list[Node], number: int, now: int, w: Array, neighbours: int) -> None:
     """Make the lists of rows that lost an entry anew; in the others, a row has another number now."""
     length = length_of_lists(len(rows), neighbours)
     for row in rows.values():
@@ -105,7 +105,7 @@ def fill(rows: dict[int, Row], lost: list[Row], number: int, now: int, w: Array,
         row.images = best([(similarity(row, other, w), j) for j, other in rows.items()], length)
 
 
-def propagated(rows: dict[int, Row], C: int, neighbours: int, gamma: int, iterations: int) -> Array:
+def propagated(rows: dict[int, Node], C: int, neighbours: int, gamma: int, iterations: int) -> Array:
     """Y of every row and, last, of the copy, whose lists are those of the newest row."""
     newest, N = max(rows.values(), key=lambda row: row.age), len(rows) + 1
     node = {number: i for i, number in enumerate([*rows, COPY])}
