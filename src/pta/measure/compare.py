@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -49,7 +50,7 @@ class Comparison(Difference):
             key: {"label": label, **{name: getattr(one, name) for name in described}, "accuracy": accuracy}
             for key, one, label, accuracy in zip("ab", (self.a, self.b), self.labels, self.accuracies, strict=True)
         }
-        measured = ("n", "difference", "interval", "standard_error", "fixed", "broken", "changed")
+        measured = ("n", "difference", "interval", "p_value", "standard_error", "fixed", "broken", "changed")
         return {
             "dataset": self.a.dataset,
             **sides,
@@ -59,8 +60,29 @@ class Comparison(Difference):
         }
 
 
+class Paired(NamedTuple):
+    """How often A and B are right on each sample, and how often it came: orders × samples."""
+
+    before: Numbers
+    after: Numbers
+    times: Counts
+    note: str  # which orders, if not simply all
+
+
 def compare(a: Contender, b: Contender, resampling: Resampling | None = None) -> Comparison:
     """Compare B with A, sample by sample, in the orders that both have run."""
+    return compare_paired(a, b, paired(a, b), resampling)
+
+
+def compare_paired(a: Contender, b: Contender, found: Paired, resampling: Resampling | None) -> Comparison:
+    """Compare B with A on what was found of both."""
+    measured = Difference.paired(*found[:3], resampling)
+    label_a, label_b = names([a, b])
+    return Comparison(**vars(measured), a=a, b=b, labels=(label_a, label_b), note=found.note)
+
+
+def paired(a: Contender, b: Contender) -> Paired:
+    """The samples that both have seen, in the orders that both have run."""
     if a.samples != b.samples:
         raise InvalidSamples(
             f"{a.dataset} has {a.samples:,} samples in A and {b.samples:,} in B: other data; "
@@ -88,9 +110,7 @@ def compare(a: Contender, b: Contender, resampling: Resampling | None = None) ->
     if not both.any():
         raise InvalidSamples(f"{a.dataset}: A and B have no sample in common")
     before, after = (_right(one, seeds, came) for one, seeds in zip((a, b), zip(*orders, strict=True), strict=True))
-    measured = Difference.paired(before[:, both], after[:, both], came[:, both], resampling)
-    label_a, label_b = names([a, b])
-    return Comparison(**vars(measured), a=a, b=b, labels=(label_a, label_b), note=note)
+    return Paired(before[:, both], after[:, both], came[:, both], note)
 
 
 def _right(one: Contender, seeds: Sequence[int], came: Counts) -> Numbers:
