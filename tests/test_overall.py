@@ -223,8 +223,11 @@ def test_one_row_per_method_says_who_is_better_over_all_sets(pta, results, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--overall"], "choose two results of this one with --a and --b, or one with --a to compare all others"),
-        (["--overall", "--b", "pta"], "or one with --a to compare all others"),
+        (
+            ["--overall"],
+            "choose two results of this one with --a and --b; --overall --a compares one result with all others",
+        ),
+        (["--overall", "--b", "pta"], "--overall --a compares one result with all others"),
         (["--a", "clip"], "give a second file, or choose two results of this one with --a and --b"),
         (["--overall", "--a", "dota"], "A has none such on pets [red]; choose one with --a: clip, pta, tda"),
         (["--a", "clip", "--b", "pta", "--plot", "x.svg"], "--plot draws what --overall shows; add --overall"),

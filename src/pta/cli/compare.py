@@ -56,12 +56,12 @@ def compare(
     for place in (json, plot):
         require_place(place)
     first = read_contenders(a_file)
-    if b_file is None and (choices[0] is None or (choices[1] is None and not overall)):
-        alone = ", or one with --a to compare all others with it" if overall else ""
-        raise InvalidParameter(f"give a second file, or choose two results of this one with --a and --b{alone}")
     second = first if b_file is None else read_contenders(b_file)
-    if b_file is None and choices[0] is not None and choices[1] is None:
+    if overall and b_file is None and b is None and choices[0] is not None:
         pairs = against(first, choices[0])
+    elif b_file is None and None in choices:
+        alone = "; --overall --a compares one result with all others" if overall else ""
+        raise InvalidParameter(f"give a second file, or choose two results of this one with --a and --b{alone}")
     else:
         pairs = pair(first, second, *choices)
     left_out = sorted({one.dataset for one in (*first, *second)} - set(shared_datasets(first, second)))

@@ -106,15 +106,9 @@ def evaluate(
     asked = method or (["clip", "pta"] if state is None else ["clip"])
     choice = MethodChoice(asked, set_ or [], preset, model, device, stages.given)
     if leaderboard is not None:
-        if (
-            order != OrderOptions(seed=order.seed)
-            or views
-            or any((state, labels, learn_labels, json, predictions, report))
-        ):
-            raise InvalidParameter(
-                "--leaderboard has its own streams; of the other options it takes --seed and those of methods"
-            )
-        run_leaderboard(leaderboard, open_features(features, device), choice, order.seeds)
+        if any((state, labels, learn_labels, views, json, predictions, report, order != OrderOptions(seed=order.seed))):
+            raise InvalidParameter("--leaderboard has its own streams and files; leave out other options than --seed")
+        run_leaderboard(leaderboard, open_features(features, "cpu"), choice, order.seeds)
         return
     require_report(report, json, replace=replace)
     datasets = [_with_confident_views(data) if views else data for data in open_features(features, device)]

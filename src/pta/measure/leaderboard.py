@@ -92,8 +92,7 @@ def drifted(features: Tensor, seed: int) -> Tensor:
 @on_one_thread()
 def measured(stream: FeatureFile, method: str, parameters: Mapping[str, Any]) -> Row:
     """What MEASURED names; labels are used only to count."""
-    samples, labels, classifier = stream.samples, stream.labels, stream.classifier
-    assert labels is not None
+    samples, labels, classifier = stream.samples, np.asarray(stream.labels), stream.classifier
     create_adapter(method, classifier, source=len(samples), **parameters).step(samples[:16])  # compiles
     adapter = create_adapter(method, classifier, source=len(samples), **parameters)
     half = len(samples) // 2 if adapter.scope == "sample" else len(samples)  # others answer whole batches
@@ -110,13 +109,13 @@ def measured(stream: FeatureFile, method: str, parameters: Mapping[str, Any]) ->
             own.append((done - begun) / len(batch))
             products.append((time.thread_time() - done) / len(batch) / _PRODUCTS)
     logits, known = torch.cat(found), labels != UNKNOWN
-    right, confidences = _right(logits, labels), adapter.probabilities(logits).amax(dim=1).numpy()[known]
+    right, confidences = _right(logits, labels), adapter.probabilities(logits).amax(dim=1).numpy()
     by_class = metrics.class_accuracies(right, labels[known], classifier.classes)
     return {
         "accuracy": number(metrics.accuracy(right), 2),
         "zero_shot": number(metrics.accuracy(_right(stream.zero_shot_logits, labels)), 2),
         "worst_class": number(min(one for one in by_class if one is not None), 2),
-        "calibration_error": number(metrics.calibration_error(confidences, right), 2),
+        "calibration_error": number(metrics.calibration_error(confidences[known], right), 2),
         "frozen": frozen,
         "of_product": number(median(own) / median(products), 1),
         "state_bytes": str(adapter.state_bytes),
@@ -135,7 +134,6 @@ def fill(
     seeds: Sequence[int],
     most: int,
     *,
-    streams: Sequence[str] = tuple(STREAMS),
     keep_old: bool = False,
     on_row: Callable[[str], None] = lambda what: None,
 ) -> list[Row]:
@@ -144,24 +142,21 @@ def fill(
     Rows that other code has made are made anew, unless `keep_old`. The board is saved after each row.
     """
     rows = {tuple(row[name] for name in _KEY): row for row in read_board(board)} if board.exists() else {}
-    asked = []
+    header, asked = (*_KEY, *MEASURED, "version"), []
     for at, (data, methods) in enumerate(work):
         junk, samples = work[(at + 1) % len(work)][0], min(most, len(data.samples))
-        for seed, title, (method, parameters) in product(seeds, streams, methods.items()):
+        for seed, title, (method, parameters) in product(seeds, STREAMS, methods.items()):
+            on_row(f"{data.name}, {title}: {method}")
             settings = ",".join(f"{name}={as_given(value)}" for name, value in parameters.items())
             key = (data.name, data.fingerprint[:12], title, method, settings, str(seed), str(samples))
-            asked.append(key)
-            on_row(f"{data.name}, {title}: {method}")
             version = method_version(method)
-            if key in rows and (keep_old or rows[key]["version"] == version):
-                continue
-            measures = measured(played(data, title, seed, most, junk), method, parameters)
-            rows[key] = {**dict(zip(_KEY, key, strict=True)), **measures, "version": version}
-            header = (*_KEY, *MEASURED, "version")
-            write_atomically(
-                board, csv_text(header, *([row[name] for name in header] for row in rows.values())).encode()
-            )
-    return [rows[key] for key in asked]
+            if key not in rows or not (keep_old or rows[key]["version"] == version):
+                found = measured(played(data, title, seed, most, junk), method, parameters)
+                rows[key] = {**dict(zip(_KEY, key, strict=True)), **found, "version": version}
+                table = csv_text(header, *([row[name] for name in header] for row in rows.values()))
+                write_atomically(board, table.encode())
+            asked.append(rows[key])
+    return asked
 
 
 def read_board(board: Path) -> list[Row]:

@@ -69,7 +69,7 @@ class Overall:
     def verdict(self) -> str:
         """The verdict in a sentence."""
         low, high = map(points, self.interval)
-        measured = f"{points(self.difference)} points over {len(self.by_set)} sets"
+        measured = f"{points(self.difference)} points over {len(self.by_set)} set{'s' * (len(self.by_set) > 1)}"
         certain = f"{100 * self.resampling.level:g} %: {low} to {high}; p = {self.corrected:.2g} after Holm"
         return f"{self.answer}: {measured} ({certain}); {self.wins} won, {self.ties} tied, {self.losses} lost"
 
