@@ -10,7 +10,7 @@ import numpy as np
 from pta.errors import InvalidSamples
 from pta.measure.contenders import Contender, names
 from pta.measure.difference import FEWEST_CHANGED, Difference, Numbers, Resampling, points
-from pta.measure.record import Counts, Record
+from pta.measure.record import Record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Paired(NamedTuple):
 
     before: Numbers
     after: Numbers
-    times: Counts
+    times: Numbers
     note: str  # which orders, if not simply all
 
 
@@ -105,7 +105,7 @@ def paired(a: Contender, b: Contender) -> Paired:
         note = "no seed is in both: every order of A with every order of B"
     elif a.right.keys() != b.right.keys():
         note = f"only seeds that both have: {', '.join(str(seed) for seed, _ in orders)}"
-    came = np.array([np.minimum(a.seen[one], b.seen[other]) for one, other in orders])
+    came = np.array([np.minimum(a.seen[one], b.seen[other]) for one, other in orders], np.float64)
     both = came.any(axis=0)
     if not both.any():
         raise InvalidSamples(f"{a.dataset}: A and B have no sample in common")
@@ -113,6 +113,6 @@ def paired(a: Contender, b: Contender) -> Paired:
     return Paired(before[:, both], after[:, both], came[:, both], note)
 
 
-def _right(one: Contender, seeds: Sequence[int], came: Counts) -> Numbers:
+def _right(one: Contender, seeds: Sequence[int], came: Numbers) -> Numbers:
     """How often each sample is right in each order, if it comes as often as it came to both."""
     return came * [one.right[seed] for seed in seeds] / np.maximum([one.seen[seed] for seed in seeds], 1)

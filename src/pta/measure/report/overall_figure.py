@@ -25,9 +25,9 @@ def draw_overall(path: Path, compared: Sequence[Overall]) -> None:
         panel.axvline(0, color="0.4", linestyle="--", linewidth=1)
         for at, one in enumerate(rows):
             panel.plot([own.difference for own in one.by_set], [at] * len(one.by_set), "o", color="0.7", markersize=3)
-            look = {"color": _COLOURS[one.better], "marker": "|", "markersize": 7, "linewidth": 2}
-            panel.plot(one.interval, [at, at], **look)
-            panel.plot([one.difference], [at], "D", color=look["color"], markersize=5)
+            colour = _COLOURS[one.better]
+            panel.plot(one.interval, [at, at], color=colour, marker="|", markersize=7, linewidth=2)
+            panel.plot([one.difference], [at], "D", color=colour, markersize=5)
         panel.set_yticks(range(len(rows)), [printable(name) for name in names])
         panel.set_ylim(-0.6, len(rows) - 0.4)
         panel.grid(axis="x", alpha=0.25)

@@ -191,9 +191,9 @@ def _about(plan: Plan, library: Library, outcomes: Mapping[str, Outcome]) -> dic
 def _notes(plan: Plan, library: Library) -> list[str]:
     """What must be said beside the paper's numbers."""
     experiment, profile = plan.experiment, plan.profile
-    if not experiment.place:
-        return []
     wanted = {job.dataset for job in plan.all_jobs}
+    if not experiment.place or not wanted:
+        return []
     notes = []
     if not profile.comparable:
         kinds = {kind_of(dataset) for dataset in wanted}
