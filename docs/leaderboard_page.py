@@ -17,7 +17,7 @@ from statistics import fmean, median
 from pta.errors import PtaError
 from pta.methods import adapter_class, list_adapters, needs_model, needs_of_samples
 
-MARK = "<!-- leaderboard -->"
+MARK, END = "<!-- leaderboard -->", "<!-- end -->"
 CSV = Path(__file__).parents[1] / "benchmarks" / "results" / "leaderboard.csv"
 SCRIPT = Path(__file__).with_name("leaderboard.js")
 SUMMARIES: dict[str, tuple[str, Callable[[Iterable[float]], float], str]] = {
@@ -185,9 +185,11 @@ def html(board: Board) -> str:
 
 
 def filled(markdown: str, path: Path = CSV) -> str:
-    """The page with the leaderboard in the place of its mark."""
+    """The page with the leaderboard between its marks."""
     with path.open(newline="", encoding="utf-8") as file:
         board = Board(list(csv.DictReader(file)))
     said = "\n".join(f"* {sentence}" for sentence in sentences(board))
     missing = "\n".join(f"* {reason}." for reason in left_out(board))
-    return markdown.replace(MARK, f"{said}\n\n{html(board)}\n\n## Not measured\n\n{missing}")
+    before, _, rest = markdown.partition(MARK)
+    _, _, after = rest.partition(END)
+    return f"{before}{said}\n\n{html(board)}\n\n## Not measured\n\n{missing}{after}"
