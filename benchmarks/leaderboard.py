@@ -25,17 +25,20 @@ from pta.measure.leaderboard import fill
 from pta.methods import needs_model, needs_of_samples
 
 SEED = 1
+ONE_TEXT = {"etta": {"prompts": "one"}}
+"""Parameters without which a method needs several texts per class, which feature files do not have."""
 
 
-def methods_of(data: FeatureFile) -> list[str]:
-    """The methods that features alone suffice for, without those that are too slow for the classes."""
-    return [
-        method
-        for method in list_adapters()
-        if not needs_model(method, {})
-        and needs_of_samples(method, {}) <= {"features"}
+def methods_of(data: FeatureFile) -> dict[str, dict[str, str]]:
+    """The methods that features alone suffice for, with parameters, without those that are too slow for the classes."""
+    methods = {method: ONE_TEXT.get(method, {}) for method in list_adapters()}
+    return {
+        method: given
+        for method, given in methods.items()
+        if not needs_model(method, given)
+        and needs_of_samples(method, given) <= {"features"}
         and not (method in SLOW and data.classifier.classes > MANY)
-    ]
+    }
 
 
 def main() -> None:
@@ -48,7 +51,8 @@ def main() -> None:
     given = parser.parse_args()
     files = [load_features(path) for path in given.files]
     alone = [replace(data, samples=Samples.of(data.samples.features)) for data in files]
-    work = [(data, {name: {} for name in methods_of(data) if name in (given.method or [name])}) for data in alone]
+    chosen = given.method or list_adapters()
+    work = [(data, {name: own for name, own in methods_of(data).items() if name in chosen}) for data in alone]
     fill(given.out, work, [SEED], MOST, keep_old=given.keep_old, on_row=lambda what: print(what, file=sys.stderr))
 
 

@@ -143,15 +143,15 @@ def left_out(board: Board) -> list[str]:
     """The methods without cells, or without some, each with the reason."""
     reasons = []
     for name in list_adapters():
-        needed = [
-            *sorted(needs_of_samples(name, {}) - {"features"}),
-            *(["a tower of the model"] if needs_model(name, {}) else []),
-        ]
-        missing = [one for one in board.files if not board.values(name, "accuracy", board.streams, [one])]
-        if needed:
+        measured = [one for one in board.methods if one.split(":")[0] == name]
+        needed = sorted(needs_of_samples(name, {}) - {"features"}) + ["a tower of the model"] * needs_model(name, {})
+        if needed and not measured:
             reasons.append(f"`{name}` needs {listed(needed)}, which the files do not have")
-        elif missing:
-            reasons.append(f"`{name}` was not measured on {'any file' if missing == board.files else listed(missing)}")
+        elif not measured:
+            reasons.append(f"`{name}` was not measured on any file")
+        for own in measured:
+            missing = [one for one in board.files if not board.values(own, "accuracy", board.streams, [one])]
+            reasons += [f"`{own}` was not measured on {listed(missing)}"] if missing else []
     return reasons
 
 
