@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pta.core.compiled import compiled
+from pta.door.compiled import compiled
 
 
 @compiled(nogil=True, fastmath={"contract"})
