@@ -31,20 +31,19 @@ import torch
 from prior import halves
 from result_file import RESULTS, Row, write
 from torch import Tensor
-from torch.nn.functional import normalize
 from unbalanced import FEW, OF_FEW, SEEDS, opened
 from unbalanced import OF_ALL as UNBALANCED
 
 from pta import create_adapter
 from pta.data.features import FeatureFile
 from pta.engines import balance
+from pta.measure.leaderboard import drifted
 from pta.measure.metrics import accuracy, calibration_error, class_accuracies
 from pta.measure.provenance import hardware
 from pta.measure.stream import Stream
 
 LARGE = 5000
 BATCH = 256
-DRIFT = 0.5  # length of what is added to the last sample, whose features are unit vectors
 
 OF_ALL = {
     **UNBALANCED,
@@ -89,8 +88,7 @@ def played(path: Path, title: str, classes: int | None, seed: int) -> Played:
     order = halves(data, seed) if title == "halves" else stream.order(data, seed, BATCH)
     features = data.samples.features[torch.from_numpy(order)]
     if title == "drift":
-        direction = normalize(torch.from_numpy(np.random.default_rng(seed).standard_normal(features.shape[1])), dim=0)
-        features = normalize(features + torch.linspace(0, DRIFT, len(features))[:, None] * direction.float(), dim=1)
+        features = drifted(features, seed)
     return Played(data, features, np.asarray(data.labels)[order])
 
 

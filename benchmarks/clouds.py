@@ -42,7 +42,7 @@ def compared(severity: int, library: Library, store: ResultStore) -> Iterator[Ro
         )
         pta = right(plan, f"{section}: PTA", library, store)
         for label, other in others.items():
-            low, high = Resampling().interval(pta - other)
+            low, high = Resampling().test(pta - other).interval
             yield {
                 "source": source,
                 "severity": severity,

@@ -1,6 +1,6 @@
-"""The commands of docs/compare.md, and what they give: benchmarks/results/compare.csv and sweep.csv.
+"""The commands of docs/compare.md, and what they give: compare.csv, compare-overall.csv and sweep.csv in results.
 
-python benchmarks/comparisons.py FOLDER      FOLDER holds feature files of Caltech101 and Stanford Cars (.npz)
+python benchmarks/comparisons.py FOLDER      FOLDER holds feature files (.npz), those of Caltech101 and Cars among them
 """
 
 import argparse
@@ -15,6 +15,8 @@ from pathlib import Path
 from result_file import RESULTS, Row, write
 
 CALTECH, CARS = "caltech101_test_sub.npz", "stanford_cars_val.npz"
+OVERALL = ("tda", "bca", "sca", "onzeta", "pta", "wpta")
+FIGURE = RESULTS.parents[1] / "docs" / "images" / "overall.svg"
 SEEDS = [option for seed in (1, 2, 3) for option in ("--seed", str(seed))]
 
 
@@ -42,13 +44,28 @@ def compared(folder: Path, *command: str) -> Iterator[Row]:
         }
 
 
+def overall(folder: Path) -> Iterator[Row]:
+    """What `pta compare --overall` says, a row for each method."""
+    run(folder, "compare", "all.json", "--overall", "--a", "clip", "--plot", str(FIGURE), "--json", "overall.json")
+    kept = ("a", "b", "sets", "wins", "ties", "losses")
+    for one in json.loads((folder / "overall.json").read_text(encoding="utf-8")):
+        low, high = one["interval"]
+        measured = {"difference": one["difference"], "low": low, "high": high}
+        chances = {name: f"{one[name]:.2g}" for name in ("p_value", "corrected")}
+        yield {name: one[name] for name in kept} | {name: f"{value:.2f}" for name, value in measured.items()} | chances
+
+
 def main() -> None:
-    """Run the commands and write both tables."""
+    """Run the commands and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("features", type=Path)
-    caltech, cars = (str(parser.parse_args().features.resolve() / name) for name in (CALTECH, CARS))
+    features = parser.parse_args().features.resolve()
+    caltech, cars = (str(features / name) for name in (CALTECH, CARS))
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
+        every = [option for name in ("clip", *OVERALL) for option in ("--method", name)]
+        run(folder, "eval", "--features", str(features), *every, *SEEDS, "--json", "all.json")
+        write(RESULTS / "compare-overall.csv", overall(folder))
         methods = ("--method", "tda", "--method", "pta")
         run(folder, "eval", "--features", caltech, "--features", cars, *methods, *SEEDS, "--json", "results.json")
         grid = ("--set", "pta.h=1,5,20,50,100", "--set", "pta.w=0.001,0.01,0.1")

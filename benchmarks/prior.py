@@ -24,6 +24,7 @@ from result_file import RESULTS, Row, write
 from pta import create_adapter
 from pta.data.features import FeatureFile, load_features
 from pta.data.orders import Order, dirichlet, iid, separate
+from pta.measure import leaderboard
 from pta.measure.metrics import accuracy, calibration_error
 from pta.measure.provenance import hardware
 
@@ -67,9 +68,7 @@ def after_sorted(data: FeatureFile, seed: int) -> Order:
 
 def halves(data: FeatureFile, seed: int) -> Order:
     """All samples of one half of the classes, shuffled, then those of the other half."""
-    labels, shuffled = labels_of(data), iid(len(data.samples), seed)
-    in_first = iid(data.classifier.classes, seed)[labels[shuffled]] < data.classifier.classes / 2
-    return np.concatenate([shuffled[in_first], shuffled[~in_first]])
+    return leaderboard.halves(labels_of(data), data.classifier.classes, seed)
 
 
 STREAMS: dict[str, Callable[[FeatureFile, int], Order]] = {

@@ -88,7 +88,7 @@ def compared(
         own: Right = np.mean(arrays, axis=0)
         kept.setdefault((stream, title), []).append((own, fmean(errors)))
         differences = (own - kept[stream, "pta"][-1][0]).mean(axis=0)
-        gain = differences.mean(), Resampling().interval(differences)
+        gain = differences.mean(), Resampling().test(differences).interval
         yield row(name, stream, title, 100 * own.mean(axis=1), fmean(errors), *gain)
 
 

@@ -1,12 +1,14 @@
 """The site: pages link to each other as they do in the repository, and files that they name are part of the site.
 
 README.md becomes the first page. A linked file outside docs gets the address repository/PATH. Links to folders go.
+The leaderboard is made from its CSV file.
 """
 
 import os
 import re
 from pathlib import Path
 
+from leaderboard_page import MARK, filled
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
@@ -48,7 +50,8 @@ def on_page_markdown(markdown: str, page: object, config: object, files: Files) 
         place = moved(target)
         return text if place is None else f"[{text}]({place}{anchor})"
 
-    return IMAGE.sub(lambda found: f"{found[1]}{moved(found[2])}{found[3]}", LINK.sub(link, markdown))
+    moved_links = IMAGE.sub(lambda found: f"{found[1]}{moved(found[2])}{found[3]}", LINK.sub(link, markdown))
+    return filled(moved_links) if MARK in moved_links else moved_links
 
 
 def _linked(page: Path) -> list[Path]:

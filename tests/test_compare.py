@@ -76,7 +76,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
     rng, covered, pairs = np.random.default_rng(3), 0, 400
     for _ in range(pairs):
         d = rng.choice([-1.0, 0.0, 1.0], p=[0.08, 0.8, 0.12], size=300)
-        low, high = QUICK.interval(d)
+        low, high = QUICK.test(d).interval
         covered += low <= 0.04 <= high
     assert 0.92 <= covered / pairs <= 0.98
 

@@ -15,10 +15,17 @@ from pta.cli.output import plain, print_lines, progress, require_place, write_js
 from pta.errors import InvalidParameter
 from pta.measure.compare import Comparison
 from pta.measure.compare import compare as compare_contenders
-from pta.measure.contenders import Choice, pair, read_contenders, shared_datasets
+from pta.measure.contenders import Choice, against, pair, read_contenders, shared_datasets
 from pta.measure.difference import Resampling, points
+from pta.measure.overall import FEWEST_SETS, Overall, Pair, by_labels, compare_overall
+from pta.measure.report.figures import require_figure
+from pta.measure.report.overall_figure import draw_overall
 
 _CAVEAT = "The interval covers the choice of samples. It does not cover other stream orders or other data."
+_CAVEAT_OVERALL = (
+    "Samples, orders and sets were resampled. A set is won or lost by the interval of its samples alone. p (Holm) and "
+    "verdicts are corrected for the number of comparisons; intervals are not."
+)
 
 
 def compare(
@@ -33,24 +40,48 @@ def compare(
     level: Annotated[float, typer.Option(help="Confidence level of the interval, from 0.5 to 0.999.")] = 0.95,
     resamples: Annotated[int, typer.Option(help="Number of bootstrap resamples, from 1,000 to 10 million.")] = 20_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the resampling.")] = 1,
+    overall: Annotated[
+        bool, typer.Option("--overall", help="One row for all datasets; with --a alone, one per other result.")
+    ] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw what --overall shows: .svg, .png, .pdf.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the comparisons as JSON; - for stdout.")] = None,
 ) -> None:
     """Compare two results on the same samples: difference, confidence interval and significance."""
     resampling = Resampling(level, resamples, seed)
     choices = [_choice("a", a), _choice("b", b)]
-    require_place(json)
+    if plot is not None:
+        require_figure(plot)
+        if not overall:
+            raise InvalidParameter("--plot draws what --overall shows; add --overall")
+    for place in (json, plot):
+        require_place(place)
     first = read_contenders(a_file)
-    if b_file is None and None in choices:
-        raise InvalidParameter("give a second file, or choose two results of this one with --a and --b")
     second = first if b_file is None else read_contenders(b_file)
-    pairs = pair(first, second, *choices)
+    if overall and b_file is None and b is None and choices[0] is not None:
+        pairs = against(first, choices[0])
+    elif b_file is None and None in choices:
+        alone = "; --overall --a compares one result with all others" if overall else ""
+        raise InvalidParameter(f"give a second file, or choose two results of this one with --a and --b{alone}")
+    else:
+        pairs = pair(first, second, *choices)
     left_out = sorted({one.dataset for one in (*first, *second)} - set(shared_datasets(first, second)))
     if left_out:
         say(f"left out, because only one file has them: {', '.join(left_out)}")
+    if overall:
+        _compare_overall(pairs, resampling, plot, json)
+        return
     with progress() as bar:
         done = [compare_contenders(one, other, resampling) for one, other in bar.track(pairs, description="compare")]
     if write_json(json, [comparison.record() for comparison in done]):
         _show(done, level)
+
+
+def _compare_overall(pairs: Sequence[Pair], resampling: Resampling, plot: Path | None, json: Path | None) -> None:
+    done = compare_overall(by_labels(pairs), resampling)
+    if plot is not None:
+        draw_overall(plot, done)
+    if write_json(json, [one.record() for one in done]):
+        _show_overall(done, resampling.level)
 
 
 def _choice(side: str, given: str | None) -> Choice | None:
@@ -89,6 +120,26 @@ def _show(done: Sequence[Comparison], level: float) -> None:
         note = f" ({one.note})" if one.note else ""
         print_lines(f"{one.a.dataset}, A {one.labels[0]}, B {one.labels[1]}: {one.verdict}{note}")
     print_lines(_CAVEAT)
+
+
+def _show_overall(done: Sequence[Overall], level: float) -> None:
+    table = Table(
+        *("A", "B"),
+        *right("sets", "difference", f"{100 * level:g} %", "won", "tied", "lost", "p", "p (Holm)"),
+        "verdict",
+        title="mean difference of the accuracies over all sets, in points",
+        title_justify="left",
+    )
+    for one in done:
+        low, high = map(points, one.interval)
+        counts = map(str, (one.wins, one.ties, one.losses))
+        chances = (f"{one.p_value:.2g}", f"{one.corrected:.2g}")
+        measured = (str(len(one.by_set)), points(one.difference), f"{low} to {high}", *counts, *chances)
+        table.add_row(*map(plain, one.labels), *measured, one.answer)
+    print_table(table, keys=2)
+    print_lines(_CAVEAT_OVERALL)
+    if min(len(one.by_set) for one in done) < FEWEST_SETS:
+        print_lines(f"Fewer than {FEWEST_SETS} sets say nothing certain of others.")
 
 
 def _count(samples: float) -> str:

@@ -14,6 +14,7 @@ from rich.table import Table
 from pta import __version__
 from pta.cli import options
 from pta.cli.fitting_table import print_table, right
+from pta.cli.leaderboard import run_leaderboard
 from pta.cli.messages import say
 from pta.cli.method_choice import MethodChoice, Methods, open_features
 from pta.cli.order_options import OrderOptions
@@ -96,11 +97,19 @@ def evaluate(
     json: Annotated[Path | None, typer.Option(help="Write one record per method and seed; - for stdout.")] = None,
     predictions: Annotated[Path | None, typer.Option(help="Folder for METHOD-SEED.csv files, in stream order.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write a page about the first seed, .html.")] = None,
+    leaderboard: Annotated[
+        Path | None, typer.Option(metavar="BOARD.csv", help="Add the methods' rows on seven streams to this file.")
+    ] = None,
     replace: options.Replace = False,
 ) -> None:
     """Compare methods on feature files: accuracy, gain over zero-shot, calibration error and speed."""
     asked = method or (["clip", "pta"] if state is None else ["clip"])
     choice = MethodChoice(asked, set_ or [], preset, model, device, stages.given)
+    if leaderboard is not None:
+        if any((state, labels, learn_labels, views, json, predictions, report, order != OrderOptions(seed=order.seed))):
+            raise InvalidParameter("--leaderboard has its own streams and files; leave out other options than --seed")
+        run_leaderboard(leaderboard, open_features(features, "cpu"), choice, order.seeds)
+        return
     require_report(report, json, replace=replace)
     datasets = [_with_confident_views(data) if views else data for data in open_features(features, device)]
     if labels is not None:

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
 from pta.errors import InvalidSamples
 from pta.measure.contenders import Contender, names
 from pta.measure.difference import FEWEST_CHANGED, Difference, Numbers, Resampling, points
-from pta.measure.record import Counts, Record
+from pta.measure.record import Record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,7 @@ class Comparison(Difference):
             key: {"label": label, **{name: getattr(one, name) for name in described}, "accuracy": accuracy}
             for key, one, label, accuracy in zip("ab", (self.a, self.b), self.labels, self.accuracies, strict=True)
         }
-        measured = ("n", "difference", "interval", "standard_error", "fixed", "broken", "changed")
+        measured = ("n", "difference", "interval", "p_value", "standard_error", "fixed", "broken", "changed")
         return {
             "dataset": self.a.dataset,
             **sides,
@@ -59,8 +60,29 @@ class Comparison(Difference):
         }
 
 
+class Paired(NamedTuple):
+    """How often A and B are right on each sample, and how often it came: orders × samples."""
+
+    before: Numbers
+    after: Numbers
+    times: Numbers
+    note: str  # which orders, if not simply all
+
+
 def compare(a: Contender, b: Contender, resampling: Resampling | None = None) -> Comparison:
     """Compare B with A, sample by sample, in the orders that both have run."""
+    return compare_paired(a, b, paired(a, b), resampling)
+
+
+def compare_paired(a: Contender, b: Contender, found: Paired, resampling: Resampling | None) -> Comparison:
+    """Compare B with A on what was found of both."""
+    measured = Difference.paired(*found[:3], resampling)
+    label_a, label_b = names([a, b])
+    return Comparison(**vars(measured), a=a, b=b, labels=(label_a, label_b), note=found.note)
+
+
+def paired(a: Contender, b: Contender) -> Paired:
+    """The samples that both have seen, in the orders that both have run."""
     if a.samples != b.samples:
         raise InvalidSamples(
             f"{a.dataset} has {a.samples:,} samples in A and {b.samples:,} in B: other data; "
@@ -83,16 +105,14 @@ def compare(a: Contender, b: Contender, resampling: Resampling | None = None) ->
         note = "no seed is in both: every order of A with every order of B"
     elif a.right.keys() != b.right.keys():
         note = f"only seeds that both have: {', '.join(str(seed) for seed, _ in orders)}"
-    came = np.array([np.minimum(a.seen[one], b.seen[other]) for one, other in orders])
+    came = np.array([np.minimum(a.seen[one], b.seen[other]) for one, other in orders], np.float64)
     both = came.any(axis=0)
     if not both.any():
         raise InvalidSamples(f"{a.dataset}: A and B have no sample in common")
     before, after = (_right(one, seeds, came) for one, seeds in zip((a, b), zip(*orders, strict=True), strict=True))
-    measured = Difference.paired(before[:, both], after[:, both], came[:, both], resampling)
-    label_a, label_b = names([a, b])
-    return Comparison(**vars(measured), a=a, b=b, labels=(label_a, label_b), note=note)
+    return Paired(before[:, both], after[:, both], came[:, both], note)
 
 
-def _right(one: Contender, seeds: Sequence[int], came: Counts) -> Numbers:
+def _right(one: Contender, seeds: Sequence[int], came: Numbers) -> Numbers:
     """How often each sample is right in each order, if it comes as often as it came to both."""
     return came * [one.right[seed] for seed in seeds] / np.maximum([one.seen[seed] for seed in seeds], 1)

@@ -152,6 +152,18 @@ def pair(
     return pairs
 
 
+def against(contenders: Sequence[Contender], choice: Choice) -> list[tuple[Contender, Contender]]:
+    """On each dataset, the chosen contender with each of the others."""
+    pairs = []
+    for dataset in shared_datasets(contenders, contenders):
+        own = [one for one in contenders if one.dataset == dataset]
+        chosen = _chosen(own, choice, "a")
+        pairs += [(chosen, other) for other in own if other is not chosen]
+    if not pairs:
+        raise InvalidParameter(f"there is nothing but {choice.method} to compare")
+    return pairs
+
+
 def shared_datasets(first: Sequence[Contender], second: Sequence[Contender]) -> list[str]:
     """The datasets that are in both, in the order of the first."""
     ours, theirs = (list(dict.fromkeys(one.dataset for one in side)) for side in (first, second))

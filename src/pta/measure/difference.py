@@ -6,14 +6,15 @@
    drawing how often each pair occurs (a multinomial) is the same and needs no list of samples. A sample that came
    several times is resampled as one.
 3. The middle 95 % of these differences is the interval. If 0 is outside, and at least six samples have d ≠ 0, one is
-   better.
+   better. The p-value is twice the share of the resamples on the other side of 0.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import NormalDist
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,28 +45,65 @@ class Resampling:
         require_count("resamples", self.resamples, 1000, 10_000_000)
         require_count("seed", self.seed, 0, 2**63 - 1)
 
-    def interval(self, differences: Numbers, times: Numbers | None = None) -> tuple[float, float]:
-        """The percentile interval of the mean; where that is not 0, negated differences give its mirror image."""
-        sign = -1 if differences.sum().round(_DIGITS) < 0 else 1
-        means = bootstrap_means(sign * differences, self.resamples, self.seed, times)
-        tails = [(1 - self.level) / 2, (1 + self.level) / 2]
-        low, high = np.quantile(means, tails, method="inverted_cdf").tolist()
-        return (low, high) if sign == 1 else (0.0 - high, 0.0 - low)
+    def test(self, differences: Numbers, times: Numbers | None = None) -> "Tested":
+        """What resamples say of the mean."""
+        resampled = partial(bootstrap_means, resamples=self.resamples, seed=self.seed, times=times)
+        return self.judge(differences.sum(), lambda sign: resampled(sign * differences))
+
+    def judge(self, observed: float, resampled: Callable[[int], Numbers]) -> "Tested":
+        """What resamples say of an observed difference.
+
+        `resampled` gives their differences times a sign. So exchanging A and B gives the mirror image, unless the
+        observed difference is 0.
+        """
+        sign = -1 if round(observed, _DIGITS) < 0 else 1
+        means = resampled(sign).round(_DIGITS)
+        low, high = np.quantile(means, [(1 - self.level) / 2, (1 + self.level) / 2], method="inverted_cdf").tolist()
+        beyond = int(min(np.count_nonzero(means <= 0), np.count_nonzero(means >= 0)))
+        p_value = min(1.0, 2 * (1 + beyond) / (1 + len(means)))  # never 0, however few the resamples
+        return Tested((low, high) if sign == 1 else (0.0 - high, 0.0 - low), p_value)
 
 
-def bootstrap_means(differences: Numbers, resamples: int, seed: int, times: Numbers | None = None) -> Numbers:
+class Tested(NamedTuple):
+    """What resamples say of a difference."""
+
+    interval: tuple[float, float]  # the middle of them
+    p_value: float  # of no difference
+
+
+def bootstrap_means(
+    differences: Numbers, resamples: int, seed: int | np.random.Generator, times: Numbers | None = None
+) -> Numbers:
     """The mean of each resample; the order of the differences does not matter.
 
-    With `times`, a difference is the sum over as many answers, and the mean is that of answers.
+    With `times`, a difference is the sum over as many answers, and the mean is that of answers. Of several orders,
+    each a row, as many are drawn with replacement, apart from the samples.
     """
-    pairs = np.stack([differences, np.ones(len(differences)) if times is None else times])
-    (values, weights), counts = np.unique(pairs, axis=1, return_counts=True)
-    generator, n = np.random.default_rng(seed), len(differences)
+    rows = np.atleast_2d(differences)
+    pairs = np.concatenate([rows, np.ones(rows.shape) if times is None else np.atleast_2d(times)])
+    kinds, counts = np.unique(pairs, axis=1, return_counts=True)
+    generator, (orders, n) = np.random.default_rng(seed), rows.shape
     means = np.empty(resamples)
-    for part in np.array_split(means, -(-resamples * len(values) // _DRAWS_AT_ONCE)):
-        draws = generator.multinomial(n, counts / n, size=len(part))
-        part[:] = draws @ values / (draws @ weights)
+    for part in np.array_split(means, -(-resamples * len(counts) // _DRAWS_AT_ONCE)):
+        sums = (generator.multinomial(n, counts / n, size=len(part)) @ kinds.T).reshape(-1, 2, orders)
+        if orders > 1:
+            sums *= generator.multinomial(orders, np.full(orders, 1 / orders), size=len(part))[:, None]
+        values, weights = sums.sum(axis=2).T
+        part[:] = values / np.maximum(weights, 1)  # an order that lacks all samples drawn says nothing
     return means.round(_DIGITS)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values corrected for their number: whoever believes those below α errs anywhere with a chance of at most α.
+
+    >>> [round(one, 9) for one in holm([0.01, 0.04, 0.03, 0.9])]
+    [0.04, 0.09, 0.09, 0.9]
+    """
+    corrected, largest = list(p_values), 0.0
+    ranked = sorted(range(len(p_values)), key=p_values.__getitem__)
+    for left, at in zip(range(len(ranked), 0, -1), ranked, strict=True):
+        largest = corrected[at] = min(1.0, max(largest, left * p_values[at]))
+    return corrected
 
 
 @dataclass(frozen=True)
@@ -76,6 +114,7 @@ class Difference:
     accuracies: tuple[float, float]  # of A and B, over the orders compared
     difference: float  # B's accuracy minus A's
     interval: tuple[float, float]  # of the difference
+    p_value: float  # of no difference; 1 if fewer samples changed than say anything
     standard_error: float  # of the difference
     fixed: float  # right answers of B to a sample beyond those of A, summed; on average over the orders
     broken: float  # the other way round
@@ -91,17 +130,19 @@ class Difference:
         """
         resampling = resampling or Resampling()
         changes, came = (after - before).sum(axis=0), times.sum(axis=0)
-        low, high = resampling.interval(changes, came)
+        (low, high), p_value = resampling.test(changes, came)
+        changed = int(np.count_nonzero(changes.round(_DIGITS)))
         difference = float(changes.sum() / came.sum())
         return cls(
             n=len(came),
             accuracies=(100 * float(before.sum() / came.sum()), 100 * float(after.sum() / came.sum())),
             difference=100 * round(difference, _DIGITS),
             interval=(100 * low, 100 * high),
+            p_value=p_value if changed >= FEWEST_CHANGED else 1.0,
             standard_error=100 * float(np.std((changes - difference * came) / came.mean())) / math.sqrt(len(came)),
             fixed=float((after - before).clip(min=0).sum()) / len(times),
             broken=float((before - after).clip(min=0).sum()) / len(times),
-            changed=int(np.count_nonzero(changes.round(_DIGITS))),
+            changed=changed,
             resampling=resampling,
         )
 

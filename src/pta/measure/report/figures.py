@@ -24,6 +24,7 @@ from pta.measure.sweep import Grid, Point
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _INK = "#123456"  # stands for the reader's own text colour until the drawing is written
 _WIDTH = 5.0  # inches: at a phone's width, letters are then hardly smaller than around the drawing
@@ -272,8 +273,13 @@ def draw_sweep(path: Path, grid: Grid, swept: Mapping[str, Sequence[Point]]) -> 
             panel.set_title(printable(dataset), parse_math=False)
         panels[0].set_ylabel("accuracy in %")
         panels[-1].legend(fontsize="small")
-        content = io.BytesIO()
-        figure.savefig(content, format=path.suffix[1:], dpi=150, metadata=_NO_DATE[path.suffix])
+        write_figure(path, figure)
+
+
+def write_figure(path: Path, figure: "Figure") -> None:
+    """Write a figure as a file, the same for the same drawing."""
+    content = io.BytesIO()
+    figure.savefig(content, format=path.suffix[1:], dpi=150, metadata=_NO_DATE[path.suffix])
     write_atomically(path, content.getvalue())
 
 

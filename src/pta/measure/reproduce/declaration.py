@@ -33,8 +33,13 @@ PACKAGED = (
     *("figure1", "figure2", "table1", "table2", "non-iid", "table3", "figure4", "table4", "table5", "figure5"),
     *("poisoning", "rn50", "orthogonality", "ordering", "latency", "beta", "templates", "imagenet-c"),
     *("table12", "table13", "table14", "table15"),
+    *("ttabc-shifts", "ttabc-averages", "ttabc-cost", "ttabc-dmn", "ttabc-dmn-rn50", "ttabc-dmn-shifts"),
+    *("ttabc-dmn-logs", "ttabc-ecalp"),
 )
-"""The ids of the experiments that ship with the package, in the order of the paper."""
+"""The ids of the experiments that ship with the package, in the order of the paper, then those of other benchmarks."""
+
+GROUPS = {"ttabc": tuple(id for id in PACKAGED if id.startswith("ttabc-"))}
+"""Names for several experiments."""
 
 VIEW_MODES = ("augmix", "crops", "augmix-mean", "crops-mean", "augmix-128", "crops+augmix")
 """How views are made and used."""
@@ -75,7 +80,8 @@ class Row:
     """
 
     label: str  # what it is called, once in its section
-    method: str  # the name of a method, perhaps of one that is not there yet
+    method: str = ""  # the name of a method
+    absent: str = ""  # why no method of this project can run it; either this or a method
     section: str = ""  # the heading it stands under
     params: Mapping[str, Any] = field(default_factory=dict)  # of the method, on top of the preset's
     preset: str = ""  # whose values for single datasets are used
@@ -94,6 +100,8 @@ class Row:
     printed: tuple[float | None, ...] = ()  # by the paper, in the order of the columns for the paper's datasets
 
     def __post_init__(self) -> None:
+        if bool(self.method) == bool(self.absent):
+            raise InvalidParameter(f"{self.name} needs either a method or, in absent, the reason why it has none")
         require_known("metric", self.metric, METRICS)
         require_known("statistic", self.statistic, ("mean", "deviation"))
         if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
@@ -176,9 +184,8 @@ def load_experiment(source: str) -> Experiment:
     if source.endswith(".toml"):
         return parse_experiment(Path(source).stem, read_text(Path(source), "experiment"))
     if source not in PACKAGED:
-        raise InvalidParameter(
-            f"no experiment is called {source!r}; {nearest(source, PACKAGED)} (pta reproduce --list)"
-        )
+        known = nearest(source, [*PACKAGED, *GROUPS])
+        raise InvalidParameter(f"no experiment is called {source!r}; {known} (pta reproduce --list)")
     packaged = resources.files("pta") / "assets" / "experiments" / f"{source}.toml"
     return parse_experiment(source, packaged.read_text(encoding="utf-8"))
 
@@ -193,7 +200,8 @@ def load_experiments(sources: Sequence[str], *, every: bool = False) -> list[Exp
         sources = [*PACKAGED, *(source for source in sources if source.endswith(".toml"))]
     if not sources:
         raise InvalidParameter("name an experiment: pta reproduce --list shows them, --all runs all")
-    chosen = [load_experiment(source) for source in dict.fromkeys(sources)]
+    ids = (id for source in sources for id in GROUPS.get(source, (source,)))
+    chosen = [load_experiment(id) for id in dict.fromkeys(ids)]
     require_different("experiments", [experiment.id for experiment in chosen])  # their tables are called as they are
     return chosen
 

@@ -11,7 +11,7 @@ from pta.measure.reproduce.library import Library
 from pta.measure.reproduce.outcomes import Outcome, measure
 from pta.measure.reproduce.plan import Plan, PlannedJob
 from pta.measure.reproduce.profile import kind_of
-from pta.measure.reproduce.table import NO_DATA, NO_GAIN, Cell, Line, Source, Table
+from pta.measure.reproduce.table import CANNOT, NO_DATA, NO_GAIN, Cell, Line, Source, Table
 from pta.measure.result_store import ResultStore
 
 
@@ -46,7 +46,10 @@ def _cells(plan: Plan, row: Row, outcomes: Mapping[str, Outcome], absent: dict[s
     """The cells of a row."""
     cells: list[Cell] = []
     for at, column in enumerate(plan.columns):
-        if column.datasets:
+        if row.absent:
+            absent[row.name] = row.absent
+            cell = Cell(missing=CANNOT, metric=column.metric or row.metric)
+        elif column.datasets:
             cell = _measured(plan, row, at, outcomes, absent)
         else:
             cell = _mean([cells[part] for part in column.parts])
@@ -188,9 +191,9 @@ def _about(plan: Plan, library: Library, outcomes: Mapping[str, Outcome]) -> dic
 def _notes(plan: Plan, library: Library) -> list[str]:
     """What must be said beside the paper's numbers."""
     experiment, profile = plan.experiment, plan.profile
-    if not experiment.place:
-        return []
     wanted = {job.dataset for job in plan.all_jobs}
+    if not experiment.place or not wanted:
+        return []
     notes = []
     if not profile.comparable:
         kinds = {kind_of(dataset) for dataset in wanted}

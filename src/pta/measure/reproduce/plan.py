@@ -91,7 +91,8 @@ def place(experiment: Experiment, profile: Profile, papers: Profile | None = Non
         for row, (at, column) in product(experiment.rows, enumerate(columns)):
             with naming(row.name):
                 metric = column.metric or row.metric
-                jobs[row.name, at] = tuple(_job(row, dataset, metric, profile) for dataset in column.datasets)
+                datasets = () if row.absent else column.datasets
+                jobs[row.name, at] = tuple(_job(row, dataset, metric, profile) for dataset in datasets)
         paper_columns = _place_columns(of_the_paper, papers)
         printed = {row.name: _printed(row, paper_columns) for row in experiment.rows}
         labels = [column.label for column in paper_columns]

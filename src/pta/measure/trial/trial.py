@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pta.data.features import FeatureFile
 from pta.data.orders import iid
 from pta.errors import InvalidSamples
-from pta.measure.difference import Difference, Resampling
+from pta.measure.difference import Difference, Resampling, holm
 from pta.measure.evaluate import evaluate
 from pta.measure.metrics import calibration_error
 from pta.measure.stream import Stream
@@ -129,14 +129,14 @@ class Trial:
         """The best method that is better than the default, if there is one, by intervals after Holm."""
         default, better = self.results[1], []
         others = [result for result in self.results if result is not default]
-        found = [(Difference.between([default.given], [other.given]), other) for other in others]
-        found.sort(key=lambda one: one[0].difference / max(one[0].standard_error, 1e-9), reverse=True)
-        for left, (_, other) in zip(range(len(found), 0, -1), found, strict=True):
-            corrected = Resampling(level=1 - _RISK / left)
-            difference = Difference.between([default.given], [other.given], corrected)
-            if difference.better != "B":
-                break
-            better.append((other, difference))
+        p_values = [Difference.between([default.given], [other.given]).p_value for other in others]
+        for other, p_value, corrected in zip(others, p_values, holm(p_values), strict=True):
+            if corrected < _RISK:
+                level = Resampling(
+                    level=1 - _RISK * p_value / corrected
+                )  # its interval excludes 0, as p is small enough
+                difference = Difference.between([default.given], [other.given], level)
+                better += [(other, difference)] if difference.better == "B" else []
         return max(better, key=lambda one: one[1].difference, default=None)
 
     def record(self) -> dict[str, Any]:
