@@ -4,7 +4,8 @@
 
 Writes results/cluster-ray.csv. Synthetic features like CLIP's, 1,000 classes, 512 dimensions. Processor time is that of
 the driver and of all workers, from features on disk to labels on disk; workers are started and compiled before. The
-single stream takes batches of 256 from memory and writes nothing. Both alternate, and a row has the medians. What the
+single stream takes batches of 256 from memory and writes nothing: once with labels and probabilities alone, and once
+with everything that a row holds (`of_rows`), as label files do. All alternate, and a row has the medians. What the
 processes of Ray itself take meanwhile is in a column of its own.
 """
 
@@ -19,19 +20,21 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from cluster import single_stream
+from cluster import BATCH, single_stream
 from result_file import RESULTS, Row, write
 from synthetic import clip_like
 from torch import Tensor
 
-from pta import create_adapter
+from pta import PTA, create_adapter
 from pta.cluster.ray.extraction import KIND
 from pta.cluster.ray.prediction import FeatureFolder, predict_blocks
 from pta.cluster.ray.ray_pool import RayPool, connected
 from pta.cluster.ray.storage import Folder, RunFolder, block_name
 from pta.core.classifier import ZeroShotClassifier
+from pta.core.samples import Samples
 from pta.door.files import packed_in_order
 from pta.measure.provenance import hardware
+from pta.run.classifier import answer_numbers
 
 CLASSES, DIM = 1000, 512
 _SMALL, _LESS = 16_384, 4  # of a stream in smaller blocks, the fourth part is measured
@@ -80,6 +83,15 @@ def processor_seconds() -> tuple[float, float]:
     return sum(spent[one] for one in own), sum(spent[one] for one in ours - own)
 
 
+def single_stream_with_rows(adapter: PTA, features: Tensor) -> None:
+    """One process that computes what the rows of `pta predict` and the label files of a cluster hold."""
+    stream = adapter.clone()
+    for part in features.split(BATCH):
+        zero_shot, logits = stream.classifier.logits(part), stream.step(Samples(part))
+        probabilities = stream.probabilities_unchecked(logits)
+        answer_numbers(logits, probabilities, zero_shot, 1, shadow=False, with_adapted=False)
+
+
 def work(samples: int, workers: int, sizes: Sequence[int], times: int) -> Iterator[Row]:
     """The processor time of the single stream and of Ray, for each size of a block."""
     classifier, features = clip_like(CLASSES, DIM, samples)
@@ -91,11 +103,16 @@ def work(samples: int, workers: int, sizes: Sequence[int], times: int) -> Iterat
         for size in sizes:
             part = features[: samples if size >= _SMALL else samples // _LESS]
             source = feature_folder(Path(place) / str(size), classifier, part, size)
-            found: dict[str, list[float]] = {"single": [], "work": [], "of_ray": [], "seconds": [], "times": []}
+            found = {
+                name: list[float]() for name in ("single", "rows", "work", "of_ray", "seconds", "times", "of_rows")
+            }
             for number in range(times):
                 began = time.process_time()
                 single_stream(adapter, part)
                 found["single"].append(time.process_time() - began)
+                began = time.process_time()
+                single_stream_with_rows(adapter, part)
+                found["rows"].append(time.process_time() - began)
                 began, (own, other) = time.perf_counter(), processor_seconds()
                 predict_blocks(source, adapter, pool, Folder(f"{place}/labels-{size}-{number}"), 1e-6)
                 found["seconds"].append(time.perf_counter() - began)
@@ -103,6 +120,7 @@ def work(samples: int, workers: int, sizes: Sequence[int], times: int) -> Iterat
                 found["work"].append(own_then - own)
                 found["of_ray"].append(other_then - other)
                 found["times"].append(found["work"][-1] / found["single"][-1])
+                found["of_rows"].append(found["work"][-1] / found["rows"][-1])
             yield {
                 "block": size,
                 "samples": len(part),
@@ -113,6 +131,7 @@ def work(samples: int, workers: int, sizes: Sequence[int], times: int) -> Iterat
                 "work": round(median(found["times"]), 3),
                 "least": round(min(found["times"]), 3),
                 "most": round(max(found["times"]), 3),
+                "of_rows": round(median(found["of_rows"]), 3),
                 "of_ray_seconds": round(median(found["of_ray"]), 2),
                 "seconds": round(median(found["seconds"]), 2),
                 "times": times,
