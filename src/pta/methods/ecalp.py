@@ -49,6 +49,7 @@ _GRID, _BITS = 2**24, 32  # an entry of a list is (1 + similarity on this grid)Â
 _ROW = 2**_BITS - 1
 _MARGIN = 2  # neighbours that are kept beyond those that count
 _MOST_PAIRS = 4096  # rows whose similarities with each other are kept
+_MOST_AT_ONCE = 64  # samples whose products with all rows are computed together
 _BLOCK = 256  # rows by which an unbounded state grows
 _SHORTEST = 1e-12
 _PER_ROW = ("filled", "rows", "norms", "ages", "lists", "classes", "text", "labels", "seeds")
@@ -94,7 +95,7 @@ class ECALP(Adapter):
     seed_weight: float = number(0.2, 0.0, 0.9, "share of its largest Y that a row starts with at the next sample")
 
     def _declare_state(self) -> None:
-        self.max_batch = samples_at_once(self.classifier)
+        self.max_batch = min(_MOST_AT_ONCE, samples_at_once(self.classifier))
         self.bounded = self.max_rows is not None
         C, d = self.classifier.anchors.shape
         n, K, whole = self.max_rows or _BLOCK, min(self.text_neighbours, C), torch.int64
@@ -149,19 +150,23 @@ class ECALP(Adapter):
         cosines = (self.zero_shot(samples).exact_logits - self.classifier.bias) / self.classifier.scale
         nearest = cosines.clamp_min_(0.0).topk(self.classes.shape[1])
         features, answers = normalize(samples.features.double()), []
+        weighted = self.weights * features
+        with_rows, with_samples = weighted @ self.rows.T, weighted @ features.T
         for at, (f, text, classes) in enumerate(zip(features, *nearest, strict=True)):
-            arrival = self._arrival(f, text, classes)
+            norm = torch.linalg.vector_norm(weighted[at])
+            similar, own = _on_grid(with_rows[at], self.norms), _on_grid(with_samples[at, at], norm)
+            arrival = self._arrival(f, norm, similar, own, classes, text)
             Y = self._propagated(arrival)
             answers.append(Y[-1])
-            if learn:
-                self._keep(arrival, Y[:-1], self.seen + at)
+            if learn and (place := self._keep(arrival, Y[:-1], self.seen + at)) is not None:
+                with_rows[at + 1 :, place] = with_samples[at + 1 :, at]
         return (self.classifier.scale * torch.stack(answers)).to(samples.features.dtype)
 
-    def _arrival(self, f: Tensor, text: Tensor, classes: Tensor) -> _Arrival:
+    def _arrival(
+        self, f: Tensor, norm: Tensor, similar: Tensor, own: Tensor, classes: Tensor, text: Tensor
+    ) -> _Arrival:
         """Step 1."""
-        n, weighted = len(self.rows), self.weights * f
-        norm = torch.linalg.vector_norm(weighted)
-        similar, own = _on_grid(self.rows @ weighted, self.norms), _on_grid(weighted @ f, norm)
+        n = len(self.rows)
         numbers = torch.arange(n + 2, device=f.device)
         old = torch.where(self.filled, similar, 0)
         entries = torch.cat([old + numbers[:n] * self.filled, own + numbers[n:]])
@@ -191,8 +196,8 @@ class ECALP(Adapter):
         )
         return propagate(graph, self.classifier.classes, self.gamma, self.iterations)
 
-    def _keep(self, arrival: _Arrival, Y: Tensor, age: Tensor) -> None:
-        """Steps 4 and 5."""
+    def _keep(self, arrival: _Arrival, Y: Tensor, age: Tensor) -> int | None:
+        """Steps 4 and 5: the place of the new row, if it stays."""
         n = len(self.rows)
         most, labels = Y.max(dim=1)
         seeds = self.seed_weight * most
@@ -200,7 +205,7 @@ class ECALP(Adapter):
         self.seeds.copy_(seeds[:n])
         own = self._place(labels, seeds)
         if own == n:
-            return
+            return None
         dropped = self.filled & (torch.arange(n, device=labels.device) == own)
         lost = self._naming(dropped)
         named = arrival.lists & _ROW
@@ -214,6 +219,7 @@ class ECALP(Adapter):
             self._similar[own], self._similar[:, own] = arrival.similar, arrival.similar
             self._similar[own, own] = arrival.own
         self._refill(lost)
+        return own
 
     def _place(self, labels: Tensor, seeds: Tensor) -> int:
         """Which of the rows goes, or is free, for the new one, which is the last."""
