@@ -134,11 +134,7 @@ class Pictures:
 
 
 def extract_on_cluster(
-    on: OnCluster,
-    pictures: Pictures,
-    names: Sequence[str] | None,
-    given: TextOptions,
-    replace_other: bool,
+    on: OnCluster, pictures: Pictures, names: Sequence[str] | None, given: TextOptions, replace_other: bool
 ) -> None:
     """Make a folder of feature blocks."""
     listing = pictures.listing(names, None, labelled=True)

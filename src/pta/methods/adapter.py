@@ -27,16 +27,7 @@ from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, shown
 from pta.methods.declaration import PROMPTS, TOWERS, Declaration, Origin, refuse_lack, require_model
 from pta.methods.offset import offset_of
 from pta.methods.stages import GATE_INTERVAL, Stages
-from pta.methods.state import (
-    Bound,
-    Initial,
-    Pieces,
-    Refreshes,
-    Snapshot,
-    class_numbers,
-    device_named,
-    full,
-)
+from pta.methods.state import Bound, Initial, Pieces, Refreshes, Snapshot, class_numbers, device_named, full
 from pta.methods.state_file import Monitored, pack_state
 
 

@@ -95,14 +95,6 @@ class TaskQueue:
             self._keepers[block] = worker
         return chosen
 
-    def put_back(self, number: int) -> None:
-        """A task is to be done again, before all others."""
-        self.waiting.appendleft(number)
-
-    def put_last(self, number: int) -> None:
-        """A task is to be done again, after all others."""
-        self.waiting.append(number)
-
     def finish(self, number: int, result: Any) -> None:
         """Keep the result of a task, and add those that can begin now."""
         self.results[number] = result

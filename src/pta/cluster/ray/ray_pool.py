@@ -192,11 +192,11 @@ class RayPool:
                     if self._deaths > _ATTEMPTS * self.workers:
                         raise MachineFailure(f"{self._deaths} workers died in a row; see the logs of Ray") from None
                     if number is not None:
-                        queue.put_back(number)
+                        queue.waiting.appendleft(number)
                     continue
                 self._idle.append(actor)
                 if number is not None and elsewhere.is_needed(actor, number, result):
-                    queue.put_last(number)
+                    queue.waiting.append(number)
                 elif number is not None:
                     queue.finish(number, result)
                     self._deaths = 0
