@@ -1,7 +1,6 @@
 """DPE: Dual Prototype Evolving for Test-Time Generalization of Vision-Language Models (NeurIPS 2024).
 
 https://arxiv.org/abs/2410.12790, https://github.com/zhangce01/DPE-CLIP
-The loop: `pta.reference.dpe`.
 
 Keeps a text prototype per class, which is a running mean, and the three most confident samples per class, whose mean is
 its visual prototype. For every sample both sets of prototypes take one gradient step, which is undone afterwards; a

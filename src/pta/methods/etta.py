@@ -1,7 +1,6 @@
 """ETTA: Efficient Test-Time Adaptation of Vision-Language Models with class means and adaptive prompts (BMVC 2025).
 
 https://github.com/hamidreza-dastmalchi/ETTA
-The loop: `pta.reference.etta`.
 
 Keeps per class the weighted sum of the features whose zero-shot class it is, and the sum of their weights. Each image
 chooses the prompts of each class that are nearest to it.
@@ -162,7 +161,5 @@ class ETTA(OfFirstViews):
         if views.shape[1] > 1:
             t = normalize(chosen @ bank, dim=2)
             return views @ t.permute(1, 2, 0)
-        lengths = (
-            torch.linalg.vecdot(chosen @ self.classifier.exact_prompt_products, chosen).clamp_min_(_FLOOR**2).sqrt()
-        )
-        return (nearest.values.sum(dim=2) / lengths.T)[:, None]
+        squares = torch.linalg.vecdot(chosen @ self.classifier.exact_prompt_products, chosen)
+        return (nearest.values.sum(dim=2) / squares.clamp_min_(_FLOOR**2).sqrt().T)[:, None]

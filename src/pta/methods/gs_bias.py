@@ -1,7 +1,6 @@
 """GS-Bias: Global-Spatial Bias Learner for Single-Image Test-Time Adaptation of Vision-Language Models (ICML 2025).
 
 https://github.com/hzhxmu/GS-Bias
-The loop: `pta.reference.gs_bias`.
 
 Keeps nothing from sample to sample. For each it learns two biases, one number per class each, that make its views and
 its patches agree, and adds them to the logits of the plain image.
