@@ -64,7 +64,7 @@ def test_a_worker_gets_the_block_that_it_has_and_then_those_that_nobody_has():
 def test_a_task_of_a_worker_that_died_is_done_first():
     queue = queue_of(0, 1, keepers={})
     number = queue.take("dying")
-    queue.put_back(number)
+    queue.waiting.appendleft(number)
     assert queue.take("dying") == number
 
 

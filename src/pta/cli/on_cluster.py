@@ -19,14 +19,7 @@ from pta.cluster.ray.extraction import BlockExtraction, extract_blocks
 from pta.cluster.ray.feature_source import FeatureRows
 from pta.cluster.ray.label_block import Failed
 from pta.cluster.ray.listing import Listing, number_samples, usual_block
-from pta.cluster.ray.prediction import (
-    STATE,
-    FeatureFolder,
-    PredictedBlocks,
-    Source,
-    predict_blocks,
-    predict_streams,
-)
+from pta.cluster.ray.prediction import STATE, FeatureFolder, PredictedBlocks, Source, predict_blocks, predict_streams
 from pta.cluster.ray.ray_pool import RayPool, connected
 from pta.cluster.ray.storage import ABOUT, Folder, kept_block
 from pta.core.classifier import ZeroShotClassifier
@@ -141,11 +134,7 @@ class Pictures:
 
 
 def extract_on_cluster(
-    on: OnCluster,
-    pictures: Pictures,
-    names: Sequence[str] | None,
-    given: TextOptions,
-    replace_other: bool,
+    on: OnCluster, pictures: Pictures, names: Sequence[str] | None, given: TextOptions, replace_other: bool
 ) -> None:
     """Make a folder of feature blocks."""
     listing = pictures.listing(names, None, labelled=True)

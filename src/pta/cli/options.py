@@ -132,11 +132,7 @@ class ClassTexts:
         return own
 
     def classifier(
-        self,
-        encoder: Encoder,
-        on_progress: Callable[[int, int], None] | None = None,
-        *,
-        keep_prompts: bool = False,
+        self, encoder: Encoder, on_progress: Callable[[int, int], None] | None = None, *, keep_prompts: bool = False
     ) -> ZeroShotClassifier:
         """The zero-shot classifier of a model for these classes."""
         how: dict[str, Any] = {"descriptions": self.descriptions, "cache": default_cache(), "on_progress": on_progress}
@@ -340,8 +336,7 @@ class ClusterOptions:
         typer.Option(min=1, help="With --cluster: workers.", show_default="one per GPU or, without, per processor"),
     ] = None
     block_memory: Annotated[
-        float,
-        typer.Option(min=0, max=1024, help="With --cluster: GiB of blocks that each worker keeps in memory."),
+        float, typer.Option(min=0, max=1024, help="With --cluster: GiB of blocks that each worker keeps in memory.")
     ] = 1.0
     trust_network: Annotated[
         bool, typer.Option("--trust-network", help="With --cluster: run without Ray's token authentication.")

@@ -20,14 +20,7 @@ from pta.door.claims import sole_writer
 from pta.door.files import save_tensors, write_atomically
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.methods import Adapter, load_adapter
-from pta.methods.classes import (
-    ClassRow,
-    add_class,
-    anchor_from,
-    class_prototypes,
-    class_table,
-    require_new_class,
-)
+from pta.methods.classes import ClassRow, add_class, anchor_from, class_prototypes, class_table, require_new_class
 from pta.methods.frozen import warn_if_frozen_early
 from pta.methods.merging import load_part, merge
 from pta.methods.state_file import load_state, read_stream

@@ -5,14 +5,7 @@ from pta.cluster.blocks.bound import contraction, error_bounds
 from pta.cluster.blocks.loop import BlockRun, run_blocks
 from pta.cluster.blocks.repair import EPSILON, mismatches, repair_block
 from pta.cluster.blocks.replay import BlockAnswers, replay_block
-from pta.cluster.blocks.scanning import (
-    across,
-    boundary,
-    require_summable,
-    scan,
-    start_of,
-    summarise_block,
-)
+from pta.cluster.blocks.scanning import across, boundary, require_summable, scan, start_of, summarise_block
 from pta.cluster.blocks.summary import BlockSummary
 
 __all__ = [

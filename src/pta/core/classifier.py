@@ -103,10 +103,6 @@ class ZeroShotClassifier:
         digest.update(repr((self.class_names, self.scale, self.bias, self.dim)).encode())
         return digest.hexdigest()[:16]
 
-    def first(self, count: int) -> "ZeroShotClassifier":
-        """The classifier of the first so many classes."""
-        return self.part(range(count))
-
     def part(self, classes: Iterable[int]) -> "ZeroShotClassifier":
         """The classifier of some of the classes, by their numbers."""
         part, rows = copy(self), list(classes)

@@ -69,13 +69,11 @@ class Paired(NamedTuple):
     note: str  # which orders, if not simply all
 
 
-def compare(a: Contender, b: Contender, resampling: Resampling | None = None) -> Comparison:
-    """Compare B with A, sample by sample, in the orders that both have run."""
-    return compare_paired(a, b, paired(a, b), resampling)
-
-
-def compare_paired(a: Contender, b: Contender, found: Paired, resampling: Resampling | None) -> Comparison:
-    """Compare B with A on what was found of both."""
+def compare(
+    a: Contender, b: Contender, resampling: Resampling | None = None, found: Paired | None = None
+) -> Comparison:
+    """Compare B with A, sample by sample, in the orders that both have run; `found` is what `paired` gives."""
+    found = found or paired(a, b)
     measured = Difference.paired(*found[:3], resampling)
     label_a, label_b = names([a, b])
     return Comparison(**vars(measured), a=a, b=b, labels=(label_a, label_b), note=found.note)

@@ -15,7 +15,7 @@ from statistics import fmean
 
 import numpy as np
 
-from pta.measure.compare import Comparison, Paired, compare_paired, paired
+from pta.measure.compare import Comparison, Paired, compare, paired
 from pta.measure.contenders import Contender, names
 from pta.measure.difference import FEWEST_CHANGED, Numbers, Resampling, bootstrap_means, holm, points
 from pta.measure.record import Record
@@ -109,7 +109,7 @@ def compare_overall(groups: Mapping[Labels, Sequence[Pair]], resampling: Resampl
 
 def _overall(labels: Labels, pairs: Sequence[Pair], resampling: Resampling) -> Overall:
     sets = [paired(*pair) for pair in pairs]
-    by_set = tuple(compare_paired(*pair, own, resampling) for pair, own in zip(pairs, sets, strict=True))
+    by_set = tuple(compare(*pair, resampling, own) for pair, own in zip(pairs, sets, strict=True))
     difference = fmean(one.difference for one in by_set)
     (low, high), p_value = resampling.judge(difference, partial(_resampled, sets, resampling))
     if sum(one.changed for one in by_set) < FEWEST_CHANGED:

@@ -44,17 +44,7 @@ from pta.engines.caches.entropy_bank import BankEntry, renew_moments, score_betw
 from pta.engines.gaussian.gaussians import Estimate, Gaussians, add_moments, are_moments_of
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.methods.adapter import Adapter
-from pta.methods.state import (
-    SHARES,
-    UNIT_BALL,
-    Bound,
-    doubles,
-    entropies,
-    full,
-    or_empty,
-    rows_at_most,
-    text_anchors,
-)
+from pta.methods.state import SHARES, UNIT_BALL, Bound, doubles, entropies, full, or_empty, rows_at_most, text_anchors
 
 CountCurrent = Literal["twice", "once"]
 Similarity = Literal["stale", "fresh"]

@@ -27,16 +27,7 @@ from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, shown
 from pta.methods.declaration import PROMPTS, TOWERS, Declaration, Origin, refuse_lack, require_model
 from pta.methods.offset import offset_of
 from pta.methods.stages import GATE_INTERVAL, Stages
-from pta.methods.state import (
-    Bound,
-    Initial,
-    Pieces,
-    Refreshes,
-    Snapshot,
-    class_numbers,
-    device_named,
-    full,
-)
+from pta.methods.state import Bound, Initial, Pieces, Refreshes, Snapshot, class_numbers, device_named, full
 from pta.methods.state_file import Monitored, pack_state
 
 
@@ -119,9 +110,7 @@ class Adapter(Declaration, ABC):
     @torch.no_grad()
     def step_unchecked(self, features: Tensor) -> Tensor:
         """Step on B×d unit rows without checking them, so that nothing is read back from a GPU."""
-        return self._answers(
-            self._step_and_refresh, self._parts(self._shifted(Samples.unchecked(features), learn=True))
-        )
+        return self._answers(self._step_and_refresh, Samples.unchecked(features), learn=True)
 
     @torch.no_grad()
     def step_before_refresh(self, samples: Samples) -> Tensor:
@@ -129,14 +118,12 @@ class Adapter(Declaration, ABC):
 
         The caller of a recording must refresh when due and count the samples (`refreshes`).
         """
-        return self._answers(self._step_and_count, self._parts(self._shifted(samples, learn=True)))
+        return self._answers(self._step_and_count, samples, learn=True)
 
     @torch.no_grad()
     def predict(self, samples: object) -> Tensor:
         """Return the logits of the samples with the current state, without learning."""
-        return self._answers(
-            partial(self._respond, learn=False), self._parts(self._shifted(self.checked(samples), learn=False))
-        )
+        return self._answers(partial(self._respond, learn=False), self.checked(samples), learn=False)
 
     @property
     def logit_factor(self) -> float:
@@ -379,9 +366,9 @@ class Adapter(Declaration, ABC):
 
     def _shifted(self, samples: Samples, *, learn: bool) -> Samples:
         """The samples as the method sees them."""
-        return (
-            samples if self.in_front is None else self.in_front.before(samples.to(self.classifier.anchors), learn=learn)
-        )
+        if self.in_front is None:
+            return samples
+        return self.in_front.before(samples.to(self.classifier.anchors), learn=learn)
 
     def _parts(self, samples: Samples) -> list[Samples]:
         size = self.max_batch if type(self).scope == "sample" else None  # also behind an offset that needs a batch
@@ -401,7 +388,8 @@ class Adapter(Declaration, ABC):
             start = row + 1
         return parts
 
-    def _answers(self, answer: Callable[[Samples], Tensor], parts: list[Samples]) -> Tensor:
+    def _answers(self, answer: Callable[[Samples], Tensor], samples: Samples, *, learn: bool) -> Tensor:
+        parts = self._parts(self._shifted(samples, learn=learn))
         return _joined([answer(part.to(self.classifier.anchors)) for part in parts])
 
 

@@ -1,7 +1,6 @@
 """DiffTPT: Diverse Data Augmentation with Diffusions for Effective Test-time Prompt Tuning (ICCV 2023).
 
 https://arxiv.org/abs/2308.06038
-The loop: `pta.reference.difftpt`.
 
 TPT (`pta.methods.tpt`) on pictures that a diffusion model has generated from the sample, beside its augmented views.
 

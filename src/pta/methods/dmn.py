@@ -23,8 +23,7 @@ keys and of the keys with each other, without r_c. Classes that a batch does not
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,8 +34,7 @@ from pta.core.samples import Samples
 from pta.engines.caches.admission import EMPTY, rows_worth_picking
 from pta.engines.prompts.view_entropy import number_kept, rows_of_each
 from pta.engines.zero_shot import samples_at_once
-from pta.methods.adapter import Adapter
-from pta.methods.gradient_method import require_views
+from pta.methods.first_views import OfFirstViews, views_if_several
 from pta.methods.state import UNIT_BALL, between, doubles, full, or_empty
 
 Version = Literal["official", "tta-vlm"]
@@ -53,7 +51,7 @@ class _Changes(NamedTuple):
     old_leaves: list[int]  # the same of what was in each of the M slots
 
 
-class DMN(Adapter):
+class DMN(OfFirstViews):
     """A memory of samples per class, read by their affinity to the sample.
 
     The loop: `pta.reference.dmn.dmn_loop`.
@@ -73,9 +71,7 @@ class DMN(Adapter):
     slots: int = count(50, 1, 1000, "samples per class")
     beta: float = number(5.5, 0.0, 100.0, "β, how fast the weight of a key falls with distance")
     memory_weight: float = number(1.0, 0.0, 1e6, "λ, weight of the memory's probabilities against those of the text")
-    first_views: int = count(
-        1, 1, 2**16, "V, number of stored views that are used, from the first on; 1: only the feature"
-    )
+    first_views: int = views_if_several()
     keep: float = number(0.1, 0.0, 1.0, "share of the views that is kept, at least one")
 
     def _declare_state(self) -> None:
@@ -88,18 +84,6 @@ class DMN(Adapter):
 
     def _state_replaced(self) -> None:
         self.grams = None
-
-    @classmethod
-    def _needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
-        """Views, unless it is told to look at one only."""
-        several = parameters.get("first_views", cls.declared["first_views"].default) != 1
-        return cls.needs | {"views"} if several else cls.needs
-
-    def require(self, samples: Samples) -> None:
-        """Refuse samples with too few views."""
-        super().require(samples)
-        if self.first_views > 1:
-            require_views(self.name, samples, self.first_views)
 
     def _step(self, samples: Samples) -> Tensor:
         p = self._judged(samples)

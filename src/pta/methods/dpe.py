@@ -1,7 +1,6 @@
 """DPE: Dual Prototype Evolving for Test-Time Generalization of Vision-Language Models (NeurIPS 2024).
 
 https://arxiv.org/abs/2410.12790, https://github.com/zhangce01/DPE-CLIP
-The loop: `pta.reference.dpe`.
 
 Keeps a text prototype per class, which is a running mean, and the three most confident samples per class, whose mean is
 its visual prototype. For every sample both sets of prototypes take one gradient step, which is undone afterwards; a
@@ -34,8 +33,7 @@ PTA on top of it (`combined`) learns from the plain image.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,7 +45,8 @@ from pta.engines.caches.admission import EMPTY, rows_worth_picking
 from pta.engines.prompts.residuals import Directions, alignment_gradients, stepped
 from pta.engines.prompts.view_entropy import by_entropy, entropy_of_mean, number_kept
 from pta.engines.zero_shot import entropy_of
-from pta.methods.gradient_method import GradientMethod, require_views
+from pta.methods.first_views import OfFirstViews, views_if_several
+from pta.methods.gradient_method import GradientMethod
 from pta.methods.state import UNIT_BALL, doubles, entropies, full, slots_of, text_anchors
 
 Answered = Literal["plain", "views"]
@@ -64,7 +63,7 @@ class _Look(NamedTuple):
     entropy: Tensor  # 1, float64
 
 
-class DPE(GradientMethod):
+class DPE(OfFirstViews, GradientMethod):
     """Text and visual prototypes with a gradient step per sample; confident samples update a running mean.
 
     The loop: `pta.reference.dpe.dpe_loop`.
@@ -88,9 +87,7 @@ class DPE(GradientMethod):
     temperature: float = number(0.01, 1e-4, 100.0, "τ of the alignment")
     slots: int = count(3, 1, 1000, "samples per class in the cache")
     max_entropy: float = number(0.1, 0.0, 1.0, "upper bound (share of log₂C) for samples that update text prototypes")
-    first_views: int = count(
-        1, 1, 2**16, "V, number of stored views that are used, from the first on; 1: only the feature"
-    )
+    first_views: int = views_if_several()
     keep: float = number(0.1, 0.0, 1.0, "share of the views that is kept, at least one")
     answer: Answered = choice("plain", Answered, "score the plain image, or its views, which are selected again")
 
@@ -101,18 +98,6 @@ class DPE(GradientMethod):
         self.averaged = self.add_counter("averaged")  # n
         self.keys = self.add_state("keys", full(0.0, C, M, d), UNIT_BALL)
         self.scores = self.add_state("scores", doubles(EMPTY, C, M), slots_of(entropies(C)))  # entropies of the keys
-
-    @classmethod
-    def _needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
-        """Views, unless it is told to look at one only."""
-        several = parameters.get("first_views", cls.declared["first_views"].default) != 1
-        return cls.needs | {"views"} if several else cls.needs
-
-    def require(self, samples: Samples) -> None:
-        """Refuse samples with too few views."""
-        super().require(samples)
-        if self.first_views > 1:
-            require_views(self.name, samples, self.first_views)
 
     def _step(self, samples: Samples) -> Tensor:
         text = Directions.of(self.prototypes)

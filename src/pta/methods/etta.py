@@ -1,7 +1,6 @@
 """ETTA: Efficient Test-Time Adaptation of Vision-Language Models with class means and adaptive prompts (BMVC 2025).
 
 https://github.com/hamidreza-dastmalchi/ETTA
-The loop: `pta.reference.etta`.
 
 Keeps per class the weighted sum of the features whose zero-shot class it is, and the sum of their weights. Each image
 chooses the prompts of each class that are nearest to it.
@@ -35,14 +34,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.core.parameters import Order, choice, count, learning_order, number
+from pta.core.parameters import Order, choice, learning_order, number
 from pta.core.samples import LONGEST_MEAN, Samples
 from pta.engines.prompts.view_entropy import by_entropy, number_kept, rows_of_each
 from pta.engines.zero_shot import entropy_of, samples_at_once
 from pta.errors import InvalidParameter
-from pta.methods.adapter import Adapter
 from pta.methods.declaration import PROMPTS, Origin
-from pta.methods.gradient_method import require_views
+from pta.methods.first_views import OfFirstViews, views_if_several
 from pta.methods.state import LARGEST_COUNT, between, doubles
 
 Prompts = Literal["all", "one"]
@@ -50,7 +48,7 @@ Prompts = Literal["all", "one"]
 _FLOOR = 1e-6  # added to lengths and probabilities
 
 
-class ETTA(Adapter):
+class ETTA(OfFirstViews):
     """Running class means of images, fused with prompts that each image chooses.
 
     The loop: `pta.reference.etta.etta_loop`.
@@ -68,9 +66,7 @@ class ETTA(Adapter):
     fixed_classes = ""
     prompts: Prompts = choice("all", Prompts, "all: each image chooses among the prompts; one: the text anchor")
     share: float = number(0.2, 0.0, 1.0, "α, share of each class's prompts that an image chooses, the nearest")
-    first_views: int = count(
-        1, 1, 2**16, "V, number of stored views that are used, from the first on; 1: only the feature"
-    )
+    first_views: int = views_if_several()
     keep: float = number(0.1, 0.0, 1.0, "share of the views that is kept, at least one")
     order: Order = learning_order("update-first")
 
@@ -94,15 +90,8 @@ class ETTA(Adapter):
     @classmethod
     def _needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
         """Prompts, unless it is told to use one text, and views, if it is told to look at several."""
-        several = parameters.get("first_views", cls.declared["first_views"].default) != 1
-        needs = cls.needs - PROMPTS if parameters.get("prompts") == "one" else cls.needs
-        return needs | {"views"} if several else needs
-
-    def require(self, samples: Samples) -> None:
-        """Refuse samples with too few views."""
-        super().require(samples)
-        if self.first_views > 1:
-            require_views(self.name, samples, self.first_views)
+        needs = super()._needs_with(parameters)
+        return needs - PROMPTS if parameters.get("prompts") == "one" else needs
 
     def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
         longest = LONGEST_MEAN * state["weights"] + _FLOOR
@@ -172,7 +161,5 @@ class ETTA(Adapter):
         if views.shape[1] > 1:
             t = normalize(chosen @ bank, dim=2)
             return views @ t.permute(1, 2, 0)
-        lengths = (
-            torch.linalg.vecdot(chosen @ self.classifier.exact_prompt_products, chosen).clamp_min_(_FLOOR**2).sqrt()
-        )
-        return (nearest.values.sum(dim=2) / lengths.T)[:, None]
+        squares = torch.linalg.vecdot(chosen @ self.classifier.exact_prompt_products, chosen)
+        return (nearest.values.sum(dim=2) / squares.clamp_min_(_FLOOR**2).sqrt().T)[:, None]

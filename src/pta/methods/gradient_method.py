@@ -5,7 +5,6 @@ from torch import Tensor
 
 from pta.core.plain import is_host_readable
 from pta.core.samples import Samples
-from pta.errors import InvalidSamples
 from pta.methods.adapter import Adapter
 
 
@@ -65,12 +64,3 @@ class PromptMethod(GradientMethod):
     def _scores(self, features: Tensor, T: Tensor) -> Tensor:
         """Logits …×V×C of features …×V×d with class features …×C×d."""
         return self.classifier.scores(features @ T.mT)
-
-
-def require_views(name: str, samples: Samples, views: int) -> None:
-    """Refuse samples with fewer views than a method is told to look at."""
-    if samples.views is not None and samples.views.shape[1] < views:
-        raise InvalidSamples(
-            f"{name} needs {views} views, but the samples have {samples.views.shape[1]}; "
-            f"make more with --views {views}, or choose fewer: --set {name}.first_views=…"
-        )

@@ -1,7 +1,6 @@
 """GS-Bias: Global-Spatial Bias Learner for Single-Image Test-Time Adaptation of Vision-Language Models (ICML 2025).
 
 https://github.com/hzhxmu/GS-Bias
-The loop: `pta.reference.gs_bias`.
 
 Keeps nothing from sample to sample. For each it learns two biases, one number per class each, that make its views and
 its patches agree, and adds them to the logits of the plain image.
@@ -39,12 +38,13 @@ from pta.engines.prompts.patch_choice import highest_scores
 from pta.engines.prompts.view_entropy import entropy_by_bias, most_confident, number_kept, rows_of_each
 from pta.engines.zero_shot import exact_logits, samples_at_once
 from pta.errors import InvalidSamples
-from pta.methods.gradient_method import GradientMethod, require_views
+from pta.methods.first_views import OfFirstViews
+from pta.methods.gradient_method import GradientMethod
 
 _MOST = 1e6  # of α and β
 
 
-class GSBias(GradientMethod):
+class GSBias(OfFirstViews, GradientMethod):
     """Two biases per class, learned from a sample's views and patches and reset after it.
 
     The loop: `pta.reference.gs_bias.gs_bias_loop`.
@@ -77,7 +77,6 @@ class GSBias(GradientMethod):
     def require(self, samples: Samples) -> None:
         """Refuse samples without views or patches, or with too few."""
         super().require(samples)
-        require_views(self.name, samples, self.first_views)
         if samples.patches is not None and samples.patches.shape[1] < self.top_patches:
             raise InvalidSamples(
                 f"gs-bias needs {self.top_patches} patches, but the samples have {samples.patches.shape[1]}; "

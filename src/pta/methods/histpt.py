@@ -1,7 +1,6 @@
 """HisTPT: Historical Test-time Prompt Tuning for Vision Foundation Models (NeurIPS 2024).
 
 https://arxiv.org/abs/2410.20346
-The loop: `pta.reference.histpt`.
 
 Keeps the context, which is tuned on and on, and three memories of the class features T that it has given: the last
 `slots` of them with the entropy of their sample (local), `slots` means of the most uncertain of these (hard), and a

@@ -35,14 +35,7 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.core.labels import Labels
 from pta.core.parameters import Order, Prior, choice, label_weight, prior_in_front
 from pta.core.samples import Samples
-from pta.engines.pta.advance import (
-    Found,
-    add_scores,
-    advance,
-    learn_and_score,
-    touches_of_zero_shot,
-    touches_on_host,
-)
+from pta.engines.pta.advance import Found, add_scores, advance, learn_and_score, touches_of_zero_shot, touches_on_host
 from pta.engines.pta.rule import LABEL_WEIGHTS, PARAMETERS, Anchor, Prototypes, Rule, Weight
 from pta.engines.pta.step import CompiledStep
 from pta.engines.pta.touches import Touches

@@ -1,7 +1,6 @@
 """TPS: Just Shift It: Test-Time Prototype Shifting for Zero-Shot Generalization with Vision-Language Models.
 
 WACV 2025, https://github.com/elaine-sui/TPS
-The loop: `pta.reference.tps`.
 
 Keeps nothing from sample to sample: the text prototypes are shifted so that a sample's most confident views agree.
 

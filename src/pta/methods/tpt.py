@@ -1,7 +1,6 @@
 """TPT: Test-Time Prompt Tuning for Zero-Shot Generalization in Vision-Language Models (NeurIPS 2022).
 
 https://arxiv.org/abs/2209.07511
-The loop: `pta.reference.tpt`.
 
 Keeps nothing from sample to sample: the words that all prompts begin with become vectors that are tuned for one sample.
 

@@ -17,14 +17,7 @@ from pta.door.files import read_json
 from pta.door.images import CLIP_PREPROCESSING, Preprocessing
 from pta.door.weights.hub import MissingFiles, hub_folder, in_one_line, require_reachable
 from pta.door.weights.weights import read_weights
-from pta.errors import (
-    InvalidParameter,
-    UnavailableModel,
-    UnreadableFile,
-    how_to_install,
-    naming,
-    shown,
-)
+from pta.errors import InvalidParameter, UnavailableModel, UnreadableFile, how_to_install, naming, shown
 from pta.models.clip.state_dict import fill
 
 _SMALL_FILES = ["*.json", "*.txt", "*.model"]

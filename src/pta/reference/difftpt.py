@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from pta.reference.numerics import Array, unit
-from pta.reference.tpt import Read, lowest_entropy, tune
+from pta.reference.numerics import Array, lowest_entropy, unit
+from pta.reference.tpt import Read, tune
 
 
 def difftpt_loop(

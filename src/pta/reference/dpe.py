@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from pta.reference.numerics import Array, entropy, softmax, unit
+from pta.reference.numerics import Array, entropy, lowest_entropy, softmax, unit
 
 Cache = dict[int, list[tuple[Array, float]]]  # by class: features with their entropies, the smallest entropy first
 
@@ -70,8 +70,7 @@ def dpe_loop(
 def looked_at(views: Array, W_unit: Array, scale: float, bias: float, keep: float) -> tuple[Array, Array, float]:
     """Mean feature, mean logits and entropy of the mean probabilities of the most confident views."""
     z = scale * views @ W_unit.T + bias
-    ranked = np.argsort([entropy(softmax(row)) for row in z], kind="stable")
-    chosen = ranked[: max(1, int(len(views) * keep))]
+    chosen = lowest_entropy(z, max(1, int(len(views) * keep)))
     return views[chosen].mean(axis=0), z[chosen].mean(axis=0), entropy(softmax(z[chosen]).mean(axis=0))
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pta.reference.numerics import Array, entropy, softmax, unit
+from pta.reference.numerics import Array, lowest_entropy, softmax, unit
 
 
 def etta_loop(
@@ -42,8 +42,7 @@ def etta_loop(
         t = np.stack([unit(E[np.argsort(-(E @ own[0]), kind="stable")[:r]].mean(axis=0)) for E in bank])
         # 2. Cosines of the most confident views, and their mean feature.
         Z = own @ t.T
-        ranked = np.argsort([entropy(softmax(scale * row)) for row in Z], kind="stable")
-        kept = ranked[: max(1, int(len(own) * keep))]
+        kept = lowest_entropy(scale * Z, max(1, int(len(own) * keep)))
         f, z = own[kept].mean(axis=0), Z[kept].mean(axis=0)
         if order == "predict-first":
             outputs.append(score(f, z))

@@ -6,7 +6,7 @@ Slow on purpose: gradients are products of explicit Jacobians, step by step from
 
 import numpy as np
 
-from pta.reference.numerics import Array, entropy, softmax
+from pta.reference.numerics import Array, entropy, lowest_entropy, softmax
 
 
 def gs_bias_loop(
@@ -45,8 +45,7 @@ def gs_bias_loop(
             c_g = r_g * b_g + (1 - r_g) * h_g
             c_s = r_s * b_s + (1 - r_s) * h_s
             rows = z + c_g
-            ranked = np.argsort([entropy(softmax(row)) for row in rows], kind="stable")
-            rows = rows[ranked[: max(1, int(len(rows) * keep))]]
+            rows = rows[lowest_entropy(rows, max(1, int(len(rows) * keep)))]
             losses.append(entropy(softmax(rows).mean(axis=0)))
             if losses[0] == 0 or (t > 0 and abs(losses[t] - losses[0]) / abs(losses[0]) > early_stop):
                 break

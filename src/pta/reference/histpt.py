@@ -5,8 +5,8 @@ Slow on purpose: the tests compare `pta.methods.histpt` with it. Gradients are c
 
 import numpy as np
 
-from pta.reference.numerics import Array, entropy, log_softmax, softmax
-from pta.reference.tpt import Read, central_differences, lowest_entropy
+from pta.reference.numerics import Array, entropy, log_softmax, lowest_entropy, softmax
+from pta.reference.tpt import Read, central_differences
 
 
 def histpt_loop(

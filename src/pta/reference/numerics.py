@@ -26,6 +26,11 @@ def entropy(p: Array) -> float:
     return float(-np.sum(positive * np.log(positive)))
 
 
+def lowest_entropy(logits: Array, count: int) -> Array:
+    """The numbers of the rows of lowest entropy."""
+    return np.argsort([entropy(softmax(z)) for z in logits], kind="stable")[:count]
+
+
 def shifts_of(log_prior: Array | None, features: Array, anchors: Array) -> Array:
     """What a prior adds to the zero-shot logits of every sample, N×C: nothing, if there is none."""
     return np.zeros((len(features), len(anchors)), anchors.dtype) if log_prior is None else log_prior

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pta.reference.numerics import Array, entropy, softmax
+from pta.reference.numerics import Array, lowest_entropy, softmax
 
 
 def tps_loop(
@@ -30,8 +30,7 @@ def tps_loop(
             z = scale * own @ u.T + bias
             # 2. The most confident views.
             if step == 1 or selection == "every-step":
-                ranked = np.argsort([entropy(softmax(row)) for row in z], kind="stable")
-                kept = ranked[: max(1, int(len(own) * keep))]
+                kept = lowest_entropy(z, max(1, int(len(own) * keep)))
             # 3. The gradient of the entropy of their mean probabilities.
             g = gradient(u, lengths, own[kept], z[kept], scale)
             g[np.abs(g) <= least_gradient] = 0.0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pta.reference.numerics import Array, entropy, softmax
+from pta.reference.numerics import Array, entropy, lowest_entropy, softmax
 
 Read = Callable[[Array], Array]
 """Class features C×d of a context n×width, as the text tower gives them."""
@@ -32,11 +32,6 @@ def tpt_loop(
         tuned = tune(read, context, chosen, scale=scale, steps=steps, lr=lr, weight_decay=weight_decay, ctpt=ctpt)
         outputs.append(scale * read(tuned) @ own[0])
     return np.array(outputs)
-
-
-def lowest_entropy(logits: Array, count: int) -> Array:
-    """The numbers of the rows of lowest entropy."""
-    return np.argsort([entropy(softmax(z)) for z in logits], kind="stable")[:count]
 
 
 def tune(

@@ -99,7 +99,10 @@ def encode_files(
         for begun in stages:
             yield begun.wait()
             if begun.stop is not None:
-                raise _with_advice(begun.stop) from begun.stop
+                unread = isinstance(begun.stop, UnreadSample)
+                raise (
+                    UnreadSample(f"{begun.stop}; {ADVICE}") if unread else unless_skipped(begun.stop)
+                ) from begun.stop
 
 
 @contextmanager
@@ -212,11 +215,7 @@ def _begin(program: EncoderProgram, reading: Reading, passed: _Passed, batch: _D
     return _Begun(program.encoder, encoded, Download(features), stop)
 
 
-def _with_advice(error: PtaError) -> PtaError:
-    return UnreadSample(f"{error}; {ADVICE}") if isinstance(error, UnreadSample) else unless_skipped(str(error))
-
-
-def unless_skipped(complaint: str) -> UnreadableSample:
+def unless_skipped(complaint: object) -> UnreadableSample:
     """The error for a sample that cannot be decoded, with what to do."""
     return UnreadableSample(f"{complaint}; use --on-error skip to continue without it")
 

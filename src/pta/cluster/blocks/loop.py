@@ -15,15 +15,7 @@ from pta.cluster.blocks.block import Block, require_whole_stream
 from pta.cluster.blocks.prototype_blocks import Knowledge
 from pta.cluster.blocks.repair import EPSILON, mismatches, repair_block
 from pta.cluster.blocks.replay import BlockAnswers, replay_block
-from pta.cluster.blocks.scanning import (
-    GROUP,
-    Before,
-    across,
-    boundary,
-    scan,
-    start_of,
-    summarise_block,
-)
+from pta.cluster.blocks.scanning import GROUP, Before, across, boundary, scan, start_of, summarise_block
 from pta.cluster.blocks.summary import BlockGroup, BlockSummary, State
 from pta.cluster.blocks.tasks import OnPhase, Pool, Task, ThisProcess, no_progress
 from pta.core.parameters import require_number

@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-Shared = TypeVar("Shared")
 Result = TypeVar("Result")
+Tasks = Sequence[Callable[[Any], Any]]
+"""Calls with what all of them share."""
 OnProgress = Callable[[int], None]
 """How many tasks are done, after each and now and then between."""
 OnPhase = Callable[[str, int], OnProgress]
-"""OnProgress what begins and of how many tasks it consists."""
+"""Given what begins and of how many tasks it consists, where its progress is told."""
 OnResult = Callable[[Any, Any], Sequence[Any]]
 """Given a task and its result, the tasks that can begin now."""
 
@@ -36,13 +37,7 @@ class Pool(Protocol):
     def workers(self) -> int:
         """How many tasks can run at once."""
 
-    def each(
-        self,
-        tasks: Sequence[Callable[[Shared], Result]],
-        shared: Shared,
-        told: OnProgress = silent,
-        then: OnResult = nothing_more,
-    ) -> list[Result]:
+    def each(self, tasks: Tasks, shared: Any, told: OnProgress = silent, then: OnResult = nothing_more) -> list[Any]:
         """The results of all tasks, in the order of the tasks; each is called with what they share.
 
         Tasks that `then` gives for a result are done before those that wait, and their results come last.
@@ -100,14 +95,6 @@ class TaskQueue:
             self._keepers[block] = worker
         return chosen
 
-    def put_back(self, number: int) -> None:
-        """A task is to be done again, before all others."""
-        self.waiting.appendleft(number)
-
-    def put_last(self, number: int) -> None:
-        """A task is to be done again, after all others."""
-        self.waiting.append(number)
-
     def finish(self, number: int, result: Any) -> None:
         """Keep the result of a task, and add those that can begin now."""
         self.results[number] = result
@@ -128,13 +115,7 @@ class ThisProcess:
 
     workers = 1
 
-    def each(
-        self,
-        tasks: Sequence[Callable[[Shared], Result]],
-        shared: Shared,
-        told: OnProgress = silent,
-        then: OnResult = nothing_more,
-    ) -> list[Result]:
+    def each(self, tasks: Tasks, shared: Any, told: OnProgress = silent, then: OnResult = nothing_more) -> list[Any]:
         """The results of all tasks."""
         queue = TaskQueue(tasks, then)
         while (number := queue.take()) is not None:

@@ -128,19 +128,16 @@ def read_answers(folder: Folder, name: str, run: str, class_names: Sequence[str]
         raise UnreadableFile(f"{folder.path(name)} was removed or changed meanwhile; run the same command again")
     table = table.filter(pc.is_valid(table["label"]))
     names = pa.array(class_names, pa.string())
-    labels, zero_shot = (pc.index_in(table[column], names) for column in ("label", "zero_shot_label"))
-    columns = (
-        table["number"],
-        labels,
-        table["probability"],
-        zero_shot,
-        table["zero_shot_probability"],
-        table["entropy"],
+
+    def column(name: str) -> torch.Tensor:
+        return torch.from_numpy(table[name].to_numpy().copy())
+
+    labels, zero_shot = (
+        torch.from_numpy(pc.index_in(table[name], names).to_numpy().astype(np.int64))
+        for name in ("label", "zero_shot_label")
     )
-    numbers, labels, probabilities, zero_shot, alone, entropies = (
-        torch.from_numpy(one.to_numpy().copy()) for one in columns
-    )
-    return BlockAnswers(numbers, labels.long(), probabilities, zero_shot.long(), alone, entropies)
+    alone, entropies = column("zero_shot_probability"), column("entropy")
+    return BlockAnswers(column("number"), labels, column("probability"), zero_shot, alone, entropies)
 
 
 def _read(folder: Folder, name: str, run: str, columns: Sequence[str]) -> Any:

@@ -251,10 +251,6 @@ class BlockReader:
     groups: RowGroups | None  # of a source by reference
     is_ordered: bool  # otherwise than the source
 
-    def _rows_of(self, block: int, rows: range) -> NDArray[np.int64]:
-        """The rows of a source by reference that are a block."""
-        return self._read(ORDER, block)["row"].to_numpy() if self.is_ordered else np.arange(rows.start, rows.stop)
-
     def values(self, block: int, rows: range) -> tuple[NDArray[np.int64], list[str], NDArray[Any]]:
         """Numbers, keys and features of a block of a source by reference, in rows of equal length if they are."""
         assert self.groups is not None
@@ -278,7 +274,8 @@ class BlockReader:
 
     def _listed(self, block: int, rows: range, value: str | None = None) -> pa.Table:
         assert self.groups is not None
-        groups, wanted = self.groups, self._rows_of(block, rows)
+        groups = self.groups
+        wanted = self._read(ORDER, block)["row"].to_numpy() if self.is_ordered else np.arange(rows.start, rows.stop)
         return USUAL_PATIENCE.ask(lambda: groups.rows(wanted, value))
 
     def _read(self, name: str, block: int) -> pa.Table:

@@ -10,7 +10,7 @@ import os
 import secrets
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 import pta
-from pta.cluster.blocks.tasks import OnProgress, OnResult, Result, Shared, TaskQueue, nothing_more, silent
+from pta.cluster.blocks.tasks import OnProgress, OnResult, TaskQueue, Tasks, nothing_more, silent
 from pta.cluster.ray.elsewhere import Elsewhere
 from pta.cluster.ray.orphans import no_orphans
 from pta.errors import InvalidParameter, MachineFailure, StateMismatch, first_line
@@ -47,7 +47,7 @@ class _Worker:
         if own != version:
             raise StateMismatch(f"a worker runs pta {own}, the driver {version}; install the same on every machine")
 
-    def run(self, task: Callable[[Any], Result], held: list[Any]) -> Result:
+    def run(self, task: Callable[[Any], Any], held: list[Any]) -> Any:
         """Do a task; what all share is fetched once, and stays with what the tasks keep in it."""
         if held != self._held:
             import ray
@@ -143,13 +143,7 @@ class RayPool:
         for actor in [*self._idle, *(actor for actor, _ in self._busy.values())]:
             self._stop(actor)
 
-    def each(
-        self,
-        tasks: Sequence[Callable[[Shared], Result]],
-        shared: Shared,
-        told: OnProgress = silent,
-        then: OnResult = nothing_more,
-    ) -> list[Result]:
+    def each(self, tasks: Tasks, shared: Any, told: OnProgress = silent, then: OnResult = nothing_more) -> list[Any]:
         """The results of all tasks, in the order of the tasks; after an error the pool can be used again."""
         if shared is not self._shared:  # sent to each machine once
             self._shared, self._held, self._keepers = shared, [self._ray.put(shared)], {}
@@ -198,11 +192,11 @@ class RayPool:
                     if self._deaths > _ATTEMPTS * self.workers:
                         raise MachineFailure(f"{self._deaths} workers died in a row; see the logs of Ray") from None
                     if number is not None:
-                        queue.put_back(number)
+                        queue.waiting.appendleft(number)
                     continue
                 self._idle.append(actor)
                 if number is not None and elsewhere.is_needed(actor, number, result):
-                    queue.put_last(number)
+                    queue.waiting.append(number)
                 elif number is not None:
                     queue.finish(number, result)
                     self._deaths = 0

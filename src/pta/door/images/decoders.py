@@ -5,7 +5,6 @@ import re
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from PIL import Image
@@ -16,22 +15,12 @@ from pta.door.images.bare import Content
 _RGB = 3  # torchvision's ImageReadMode
 
 
-class Decoder(Protocol):
-    """JPEG files to pixels on a device.
+class Decoder:
+    """JPEG files to pixels on a device, in batches since torchvision 0.20.
 
-    Files come without metadata, so that no decoder turns a picture by its EXIF orientation.
+    Files come without metadata, so that no picture is turned by its EXIF orientation. The library is loaded alone:
+    importing the package takes seconds.
     """
-
-    name: str
-    """Package, version and library, such as "torchvision 0.26.0 nvJPEG": part of what a result was made with."""
-
-    def __call__(self, contents: Sequence[Content]) -> list[Tensor]:
-        """One uint8 tensor per file, 3×height×width, in any memory layout; an error if any file cannot be decoded."""
-        ...
-
-
-class TorchvisionDecoder:
-    """Takes batches since torchvision 0.20. Its library is loaded alone: importing the package takes seconds."""
 
     def __init__(self, device: torch.device) -> None:
         package = find_spec("torchvision")
@@ -41,11 +30,12 @@ class TorchvisionDecoder:
         torch.ops.load_library(next(folder.glob("image.*")))  # type: ignore[no-untyped-call]
         # which the package's metadata may give without the version of CUDA
         version = re.search(r"__version__ = '(.*)'", (folder / "version.py").read_text())
+        # part of what a result was made with
         self.name = f"torchvision {version[1] if version else ''} nvJPEG"
         self._device = device
 
     def __call__(self, contents: Sequence[Content]) -> list[Tensor]:
-        """Files to planes of red, green and blue."""
+        """One uint8 tensor per file, 3×height×width, in any memory layout; an error if any file cannot be decoded."""
         # It writes in streams of its own to memory that this stream may still read, and does not wait for it.
         torch.cuda.current_stream(self._device).synchronize()
         files = [torch.frombuffer(content, dtype=torch.uint8) for content in contents]
@@ -58,7 +48,7 @@ def available_decoder(device: torch.device) -> Decoder | None:
     trial = io.BytesIO()
     Image.new("RGB", (16, 16)).save(trial, "JPEG")
     try:
-        decoder = TorchvisionDecoder(device) if device.type == "cuda" else None
+        decoder = Decoder(device) if device.type == "cuda" else None
         if decoder is not None:
             decoder([bytearray(trial.getvalue())])
     except Exception:  # not installed, too old, or built without CUDA: it says so in many ways

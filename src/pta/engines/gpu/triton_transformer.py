@@ -128,19 +128,9 @@ def linear_with_gelu(x: Tensor, weight: Tensor, bias: Tensor, quick: bool) -> Te
 
 @triton.jit
 def _linear_with_gelu(
-    x,
-    weight,
-    out,
-    bias,
-    rows,
-    outputs,
-    inputs,
-    QUICK: tl.constexpr,
-    M: tl.constexpr,
-    N: tl.constexpr,
-    K: tl.constexpr,
-    NEIGHBOURS: tl.constexpr,
-):
+    x, weight, out, bias, rows, outputs, inputs,
+    QUICK: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, NEIGHBOURS: tl.constexpr,
+):  # fmt: skip
     down, across = tl.cdiv(rows, M), tl.cdiv(outputs, N)
     for block in tl.range(tl.program_id(0), down * across, tl.num_programs(0), flatten=True):
         near = block % (NEIGHBOURS * across)

@@ -16,10 +16,7 @@ from pta.measure.result_store import ResultStore
 
 
 def reproduce(
-    plans: Sequence[Plan],
-    library: Library,
-    store: ResultStore,
-    on_progress: Callable[[PlannedJob, int, int], None],
+    plans: Sequence[Plan], library: Library, store: ResultStore, on_progress: Callable[[PlannedJob, int, int], None]
 ) -> list[Table]:
     """Measure what the plans want and the store does not have, and fill in their tables."""
     outcomes = measure(plans, library, store, on_progress)

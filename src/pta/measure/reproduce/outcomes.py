@@ -8,14 +8,7 @@ from typing import Any
 from pta import models as encoders
 from pta.data.features import FeatureFile
 from pta.data.sample_set import SampleSet
-from pta.errors import (
-    InvalidParameter,
-    InvalidSamples,
-    UnavailableModel,
-    UnreadableFile,
-    UnreadableSample,
-    UserMistake,
-)
+from pta.errors import InvalidParameter, InvalidSamples, UnavailableModel, UnreadableFile, UnreadableSample, UserMistake
 from pta.measure.cached_evaluation import evaluate_once, inputs_of, made_from
 from pta.measure.provenance import code_version, files_of, hardware
 from pta.measure.record import Record

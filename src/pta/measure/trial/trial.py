@@ -132,9 +132,7 @@ class Trial:
         p_values = [Difference.between([default.given], [other.given]).p_value for other in others]
         for other, p_value, corrected in zip(others, p_values, holm(p_values), strict=True):
             if corrected < _RISK:
-                level = Resampling(
-                    level=1 - _RISK * p_value / corrected
-                )  # its interval excludes 0, as p is small enough
+                level = Resampling(level=1 - _RISK * p_value / corrected)  # its interval excludes 0, as p is that small
                 difference = Difference.between([default.given], [other.given], level)
                 better += [(other, difference)] if difference.better == "B" else []
         return max(better, key=lambda one: one[1].difference, default=None)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from itertools import cycle
-from subprocess import SubprocessError
 
 import torch
 from torch import Tensor
@@ -26,9 +25,6 @@ from pta.models import Encoder, ImageEncoder
 
 COMPILED_FROM = 2_000
 """A model is compiled for at least this many samples."""
-
-COMPILER_ERRORS = (RuntimeError, OSError, SubprocessError, ImportError)
-"""What torch.compile raises where it, or a compiler that it calls, fails."""
 
 ON_DEVICE = threading.Lock()
 """Held while a recording is made, and by other threads that use the GPU."""

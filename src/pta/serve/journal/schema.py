@@ -27,10 +27,7 @@ from pathlib import Path
 from sqlite3 import Connection
 from typing import Any, NamedTuple
 
-from pta.door.plain_files import (
-    database_files,
-    sync_folder,
-)
+from pta.door.plain_files import database_files, sync_folder
 from pta.errors import MachineFailure, PtaError, UnreadableFile, family, first_line
 
 FORMAT = 4

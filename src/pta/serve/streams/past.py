@@ -21,12 +21,7 @@ from pta.engines.gpu.processors import numba_is_installed
 from pta.errors import PtaError, StateMismatch, UnreadableFile, shown
 from pta.methods import Adapter, from_bytes, load_adapter
 from pta.methods.state_file import Monitored, pack_monitor
-from pta.serve.journal.data_folder import (
-    digest_of,
-    keep_private,
-    make_private_folder,
-    require_named,
-)
+from pta.serve.journal.data_folder import digest_of, keep_private, make_private_folder, require_named
 from pta.serve.journal.journal import Journal
 from pta.serve.journal.rows import ANSWER, Answers, BatchSpan, GroupRows, OperationRow
 from pta.serve.requests import Refused

@@ -49,7 +49,7 @@ class ServedModel:
     def first(self, classes: int) -> "ServedModel":
         """The same with the first so many classes, as it was before others were added."""
         if classes not in self._parts:
-            self._parts[classes] = replace(self, classifier=self.classifier.first(classes))
+            self._parts[classes] = replace(self, classifier=self.classifier.part(range(classes)))
         return self._parts[classes]
 
     @cached_property
