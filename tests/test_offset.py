@@ -133,6 +133,18 @@ def test_panda_of_a_batch_equals_the_loop():
     np.testing.assert_allclose(adapter.step(samples).numpy(), logits_of(expected), atol=1e-4)
 
 
+def test_a_last_batch_of_one_picture_takes_the_negatives_of_the_batch_before(tmp_path):
+    samples = pictures()[:25]
+    adapter = create_adapter("clip", classifier(), model=encoder(), offset="panda-batch", negative_share=0.4)
+    adapter.step(samples[:24])
+    adapter.save(tmp_path / "state.safetensors")
+    mean = np.mean([encode(one) for one in negatives_of_batch(samples.raw[:24].numpy(), 0)], axis=0)
+    expected = logits_of(shifted(samples.features[24].numpy(), mean, 0.4)[None])
+    loaded = load_adapter(tmp_path / "state.safetensors", model=encoder())
+    for found in (loaded.predict(samples[24:]), loaded.step(samples[24:]), adapter.step(samples[24:])):
+        np.testing.assert_allclose(found.numpy(), expected, atol=1e-4)
+
+
 @pytest.mark.parametrize("method", ["pta", "wpta", "tda"])
 def test_a_method_behind_an_offset_sees_the_shifted_features(method):
     samples = Samples.of(pictures().features)

@@ -6,7 +6,8 @@
 https://github.com/ruxideng/Panda). A negative is made of patches of different pictures, each at its own place, so that
 it shows what the pictures have in common and no object. Features f − β·n̄.
 
-* `panda-batch` is the authors' rule: ⌈B/10⌉ negatives of each batch, each patch from any picture but the base.
+* `panda-batch` is the authors' rule: ⌈B/10⌉ negatives of each batch, each patch from any picture but the base. A batch
+  of one, which a stream can end with, takes n̄ of the batch before it.
 * `panda` is for streams (ours): every tenth sample one negative of the last 64 pictures; each patch is of a class drawn
   from the zero-shot classes of these, so that a sorted stream does not become its own negative. n̄ moves by 1/min(k, 10)
   at the k-th negative. A sample is shifted by the n̄ known before it, from the third negative on.
@@ -65,7 +66,7 @@ def offset_of(
     assert model is not None  # it is among the needs
     share, negatives = parameters["negative_share"], Negatives(model)
     if kind == "panda-batch":
-        return PandaBatch(share, negatives, pieces)
+        return PandaBatch(share, negatives, classifier, pieces, add)
     return Panda(share, negatives, classifier, pieces, add)
 
 
@@ -133,23 +134,39 @@ class Negatives:
 class PandaBatch(Offset):
     """The authors' rule: the negatives of a batch, for the samples of the batch."""
 
-    def __init__(self, share: float, negatives: Negatives, pieces: Pieces) -> None:
+    def __init__(
+        self,
+        share: float,
+        negatives: Negatives,
+        classifier: ZeroShotClassifier,
+        pieces: Pieces,
+        add: Callable[..., Tensor],
+    ) -> None:
         self._share, self._negatives, self._pieces = share, negatives, pieces
+        add("offset_mean", doubles(0.0, classifier.dim), UNIT_BALL)
 
     def before(self, samples: Samples, *, learn: bool) -> Samples:
-        """Samples without a share of the mean of the batch's negatives."""
-        pictures, count = self._negatives.require(samples), len(samples)
-        if count < 2:
+        """Samples without a share of the mean of the batch's negatives; one alone takes that of the batch before."""
+        pictures, position = self._negatives.require(samples), int(self._pieces["seen"].tensor)
+        mean = known = self._pieces["offset_mean"].tensor
+        if len(samples) > 1:
+            mean = self._mean_of(pictures, position).to(known)
+        elif not position:
             raise InvalidSamples(
                 "offset=panda-batch makes negatives of two or more pictures of a batch; give larger batches, or choose "
                 "offset=panda"
             )
-        rng, made = np.random.default_rng((int(self._pieces["seen"].tensor), 0)), []
+        if learn:
+            known.copy_(mean)
+        return _without(samples, self._share * mean)
+
+    def _mean_of(self, pictures: Tensor, position: int) -> Tensor:
+        rng, count, made = np.random.default_rng((position, 0)), len(pictures), []
         for _ in range(-(-count // _INTERVAL)):
             base = int(rng.integers(count))
             sources = rng.integers(count - 1, size=self._negatives.places)
             made.append(self._negatives.feature(pictures[base], pictures, sources + (sources >= base)))
-        return _without(samples, self._share * torch.stack(made).mean(dim=0))
+        return torch.stack(made).mean(dim=0)
 
 
 class Panda(Offset):
