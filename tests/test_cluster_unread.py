@@ -349,6 +349,47 @@ def test_the_command_ends_with_1_and_goes_on(pictures, pta, tmp_path, monkeypatc
         assert f"{away.parent}/pictures/0030.png cannot be read: no such file" in given_up.stderr
 
 
+@pytest.mark.parametrize("command", ["extract", "predict"])
+@pytest.mark.parametrize("share", ["some", "all"])
+def test_the_same_command_goes_on_whatever_was_away_when_it_listed(pta, tmp_path, monkeypatch, command, share):
+    from pta.cli import on_cluster
+
+    monkeypatch.setattr(on_cluster.OnCluster, "workers", lambda self, device, threads: NoPool())
+    folder = write_pictures(tmp_path / "pictures", COUNT)
+    listed, out = listed_at(folder, tmp_path), tmp_path / "out"
+    fixed = ("--model", "embedded", "--batch", "8", "--cluster", "local", "--block", BLOCK, "--out", out)
+    method = ("--method", "pta") if command == "predict" else ()
+    call = (command, listed, "--classes", ",".join(CLASSES), *fixed, *method)
+    gone = sorted(folder.iterdir())[0 if share == "all" else 80 :]
+
+    def away():
+        for path in gone:
+            path.rename(tmp_path / path.name)
+
+    def back():
+        for path in gone:
+            (tmp_path / path.name).rename(path)
+
+    away()
+    ended = [pta(*call).returncode for _ in range(2)]
+    if share == "some":
+        ended.append(pta(*call, "--give-up-unread").returncode)
+    assert ended == [1, 1, 0][: len(ended)]
+    back()
+    done = pta(*call)
+    assert done.returncode == 0, done.stderr
+    reference = contents(out, {"extract": "safetensors", "predict": "parquet"}[command])
+    assert len(reference) == 6
+    away()
+    assert pta(*call).returncode == 1 - (share == "all")  # where the driver sees nothing, what is finished is so
+    assert pta(*call, "--give-up-unread").returncode == 0
+    back()
+    assert contents(out, {"extract": "safetensors", "predict": "parquet"}[command]) == reference
+    changed = folder / "0003.png"
+    changed.write_bytes((folder / "0004.png").read_bytes())
+    assert pta(*call).returncode == (0 if share == "all" else 2)  # it was not seen at first
+
+
 def test_a_mount_that_only_workers_have_is_no_reason_to_end(tmp_path):
     listed = listed_at("/mount/of/workers", tmp_path)
     assert len(extraction_of(listed).listing) == COUNT

@@ -185,6 +185,8 @@ def predict_blocks(
     result = PredictedBlocks.of(passed.answers, passed.rounds, sum(passed.repaired), passed.remark)
     ends = [[rows.start, rows.stop] for rows in blocks]
     record = {**vars(result), "blocks": ends, "state_after": digest_of(end)}
+    if isinstance(source, BlockExtraction):
+        source.listing.write(out)  # for the next start, as the work is removed
     folder.finish(record | ({"labels": own, "given_up": given_up} if given_up else {}))
     work.remove()
     return result
