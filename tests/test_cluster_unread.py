@@ -13,6 +13,7 @@ from storages import at_random, for_good, no_sleep, of_one_worker, serving, stor
 
 from pta.cluster.blocks.loop import ThisProcess
 from pta.cluster.ray.extraction import extract_blocks
+from pta.cluster.ray.listing import Listing
 from pta.cluster.ray.prediction import FeatureFolder, predict_blocks, predict_streams
 from pta.cluster.ray.storage import Folder
 from pta.data.sources.parquet import ParquetCell
@@ -290,6 +291,41 @@ def test_a_folder_at_an_address_is_asked_again(monkeypatch):
     storage_there = Unsteady(9, RuntimeError("503 Slow Down"))
     with pytest.raises(MachineFailure, match=r"s3://bucket/about\.json cannot be read: 503"):
         Folder("s3://bucket").read("about.json")
+
+
+class LaterGone:
+    """A file that is gone once the listing is written."""
+
+    def __init__(self, path):
+        self.path, self.away, self._write = path, path.with_suffix(".away"), Listing.write
+
+    def __get__(self, listing, kind):
+        def write(folder):
+            self._write(listing, folder)
+            self.path.rename(self.away)
+
+        return write
+
+
+def test_rows_of_a_file_that_is_away_for_a_moment_are_unread_and_other_blocks_are_made(pictures, tmp_path, monkeypatch):
+    (folder := tmp_path / "source").mkdir()
+    for first in (0, 48):
+        rows = [(f"{pictures}/{number:04d}.png", "a" if number < 64 else "b") for number in range(first, first + 32)]
+        columns = dict(zip(("path", "camera"), zip(*rows, strict=True), strict=True))
+        pq.write_table(pa.table(columns), folder / f"{first}.parquet")
+    for run, ending, count in ((extract, "safetensors", 2), (by_key, "parquet", 1)):
+        run(folder, tmp_path / ending)
+        mounted = LaterGone(folder / "0.parquet")
+        monkeypatch.setattr("pta.cluster.ray.listing.Listing.write", mounted)
+        with pytest.raises(
+            UnreadSample, match=r"\d\d samples could not be read \(.*0\.parquet cannot be read: no such"
+        ):
+            run(folder, tmp_path / "again" / ending)
+        monkeypatch.undo()
+        mounted.away.rename(mounted.path)
+        assert len(contents(tmp_path / "again" / ending, ending)) == count
+        run(folder, tmp_path / "again" / ending)
+        assert contents(tmp_path / "again" / ending, ending) == contents(tmp_path / ending, ending)
 
 
 # -- Ray ---------------------------------------------------------------------------------------------------------------
