@@ -53,7 +53,7 @@ def predict(source, out, pool=None, method="pta", epsilon=1e-6, parameters=(), *
 
 def contents(folder, ending):
     """The bytes of all blocks in a folder, by name."""
-    return {path.name: path.read_bytes() for path in sorted(folder.glob(f"*.{ending}"))}
+    return {path.name: path.read_bytes() for path in sorted(folder.glob(f"0*.{ending}"))}
 
 
 class LastFirst(TaskQueue):

@@ -219,7 +219,7 @@ def test_streams_by_key_are_those_of_this_process(pictures, two, tmp_path):
     for name, pool in (("here", ThisProcess()), ("there", two)):
         extraction = extraction_of(listed, by="camera")
         predict_streams(extraction, "tda", {}, pool, Folder(str(tmp_path / name)))
-    assert len(contents(tmp_path / "here", "parquet")) == 5  # four streams and the listing
+    assert len(contents(tmp_path / "here", "parquet")) == 4
     assert {"zero_shot_probability", "entropy"} < set(rows_in(tmp_path / "here").column_names)
     assert contents(tmp_path / "here", "parquet") == contents(tmp_path / "there", "parquet")
 

@@ -13,6 +13,7 @@ from storages import at_random, for_good, no_sleep, of_one_worker, serving, stor
 
 from pta.cluster.blocks.loop import ThisProcess
 from pta.cluster.ray.extraction import extract_blocks
+from pta.cluster.ray.listing import Listing
 from pta.cluster.ray.prediction import FeatureFolder, predict_blocks, predict_streams
 from pta.cluster.ray.storage import Folder
 from pta.data.sources.parquet import ParquetCell
@@ -292,6 +293,41 @@ def test_a_folder_at_an_address_is_asked_again(monkeypatch):
         Folder("s3://bucket").read("about.json")
 
 
+class LaterGone:
+    """A file that is gone once the listing is written."""
+
+    def __init__(self, path):
+        self.path, self.away, self._write = path, path.with_suffix(".away"), Listing.write
+
+    def __get__(self, listing, kind):
+        def write(folder):
+            self._write(listing, folder)
+            self.path.rename(self.away)
+
+        return write
+
+
+def test_rows_of_a_file_that_is_away_for_a_moment_are_unread_and_other_blocks_are_made(pictures, tmp_path, monkeypatch):
+    (folder := tmp_path / "source").mkdir()
+    for first in (0, 48):
+        rows = [(f"{pictures}/{number:04d}.png", "a" if number < 64 else "b") for number in range(first, first + 32)]
+        columns = dict(zip(("path", "camera"), zip(*rows, strict=True), strict=True))
+        pq.write_table(pa.table(columns), folder / f"{first}.parquet")
+    for run, ending, count in ((extract, "safetensors", 2), (by_key, "parquet", 1)):
+        run(folder, tmp_path / ending)
+        mounted = LaterGone(folder / "0.parquet")
+        monkeypatch.setattr("pta.cluster.ray.listing.Listing.write", mounted)
+        with pytest.raises(
+            UnreadSample, match=r"\d\d samples could not be read \(.*0\.parquet cannot be read: no such"
+        ):
+            run(folder, tmp_path / "again" / ending)
+        monkeypatch.undo()
+        mounted.away.rename(mounted.path)
+        assert len(contents(tmp_path / "again" / ending, ending)) == count
+        run(folder, tmp_path / "again" / ending)
+        assert contents(tmp_path / "again" / ending, ending) == contents(tmp_path / ending, ending)
+
+
 # -- Ray ---------------------------------------------------------------------------------------------------------------
 
 
@@ -347,6 +383,47 @@ def test_the_command_ends_with_1_and_goes_on(pictures, pta, tmp_path, monkeypatc
         given_up = pta(command, listed, *call, command, "--give-up-unread")
         assert given_up.returncode == 0, given_up.stderr
         assert f"{away.parent}/pictures/0030.png cannot be read: no such file" in given_up.stderr
+
+
+@pytest.mark.parametrize("command", ["extract", "predict"])
+@pytest.mark.parametrize("share", ["some", "all"])
+def test_the_same_command_goes_on_whatever_was_away_when_it_listed(pta, tmp_path, monkeypatch, command, share):
+    from pta.cli import on_cluster
+
+    monkeypatch.setattr(on_cluster.OnCluster, "workers", lambda self, device, threads: NoPool())
+    folder = write_pictures(tmp_path / "pictures", COUNT)
+    listed, out = listed_at(folder, tmp_path), tmp_path / "out"
+    fixed = ("--model", "embedded", "--batch", "8", "--cluster", "local", "--block", BLOCK, "--out", out)
+    method = ("--method", "pta") if command == "predict" else ()
+    call = (command, listed, "--classes", ",".join(CLASSES), *fixed, *method)
+    gone = sorted(folder.iterdir())[0 if share == "all" else 80 :]
+
+    def away():
+        for path in gone:
+            path.rename(tmp_path / path.name)
+
+    def back():
+        for path in gone:
+            (tmp_path / path.name).rename(path)
+
+    away()
+    ended = [pta(*call).returncode for _ in range(2)]
+    if share == "some":
+        ended.append(pta(*call, "--give-up-unread").returncode)
+    assert ended == [1, 1, 0][: len(ended)]
+    back()
+    done = pta(*call)
+    assert done.returncode == 0, done.stderr
+    reference = contents(out, {"extract": "safetensors", "predict": "parquet"}[command])
+    assert len(reference) == 6
+    away()
+    assert pta(*call).returncode == 1 - (share == "all")  # where the driver sees nothing, what is finished is so
+    assert pta(*call, "--give-up-unread").returncode == 0
+    back()
+    assert contents(out, {"extract": "safetensors", "predict": "parquet"}[command]) == reference
+    changed = folder / "0003.png"
+    changed.write_bytes((folder / "0004.png").read_bytes())
+    assert pta(*call).returncode == (0 if share == "all" else 2)  # it was not seen at first
 
 
 def test_a_mount_that_only_workers_have_is_no_reason_to_end(tmp_path):

@@ -126,6 +126,7 @@ class Pictures:
         self, listing: Listing, on: OnCluster, pool: RayPool, device: str, classifier: ZeroShotClassifier
     ) -> BlockExtraction:
         """What the workers are told: they decode in one thread, unless more were asked for."""
+        listing = listing.known_to(on.folder).known_to(on.folder.sub("work").sub("features"))
         block = on.block(len(listing), listing.block_size(pool.workers))
         name = self.source.rstrip("/").rpartition("/")[2].partition(".")[0]
         reading = self.reading.changed(workers=self.reading.workers or 1, processes=False)

@@ -90,9 +90,9 @@ def extract(
         known = read_about(out)
         if known is not None and known["images"] == job.inputs and not job.lacks_given_up(known):
             return job.renew(known)
+        job.require_there()
         if out.exists() and not replace:
             raise _exists(out, _NO_FEATURES if known is None else job.difference(known))
-        job.require_there()
         batch = job.reading.samples_at_once
         with open_shards(out, job.inputs, len(samples), size=shard, batch=batch) as shards:
             begun = time.perf_counter()

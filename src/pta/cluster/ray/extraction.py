@@ -85,7 +85,10 @@ def encode_block(job: BlockJob, number: int, rows: range) -> EncodedBlock:
     given_up = there.get("given_up", [])
     if there.get("run") == job.run and (job.reading.give_up_unread or not given_up):
         return EncodedBlock(there["count"], [tuple(one) for one in there["failed"]], 0, given_up=given_up)
-    tensors, failed, unread = _encode(job, number, rows)
+    try:
+        tensors, failed, unread = _encode(job, number, rows)
+    except UnreadSample as error:  # which samples there are
+        return EncodedBlock(0, [], 0, Unread(len(rows), (str(error),)))
     if unread and not job.reading.give_up_unread:
         return EncodedBlock(0, [], 0, Unread.of(complaint for _, _, complaint in unread))
     given_up = [number for number, _, _ in unread]

@@ -9,6 +9,7 @@ groups, and `order.parquet` which row comes when, unless it is the order of the 
 import hashlib
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BytesIO
@@ -27,7 +28,7 @@ from pta.data.sources.class_index import number_labels
 from pta.data.sources.listed import reference
 from pta.data.sources.parquet import RowGroups
 from pta.door.patience import USUAL_PATIENCE, reading
-from pta.errors import InvalidParameter, InvalidSamples
+from pta.errors import InvalidParameter, InvalidSamples, PtaError
 
 NAME, ORDER = "listing.parquet", "order.parquet"
 _FEWEST = 64  # samples per block, unless --block says otherwise: what the overhead of a task is small for
@@ -92,6 +93,22 @@ class Listing:
                 blocks.append(range(start, end))
                 start = end
         return replace(self, blocks=blocks)
+
+    def known_to(self, folder: Folder) -> "Listing":
+        """The same as an earlier start has listed it there, where one of both did not see a file: it may be away now.
+
+        A file that was not seen at first counts as unchanged.
+        """
+        if isinstance(self.source, RowGroups) or not folder.has(NAME):
+            return self
+        with suppress(PtaError, pa.ArrowException), folder.open(NAME) as opened:
+            former = pq.ParquetFile(opened).read()
+            if former.schema.equals(self.source.schema) and former["key"].equals(self.source["key"]):
+                now, before = self.source["stamp"], former["stamp"]
+                stamps = pc.if_else(pc.or_(pc.is_null(now), pc.is_null(before)), before, now)
+                place = former.schema.get_field_index("stamp")
+                return replace(self, source=self.source.set_column(place, "stamp", stamps))
+        return self
 
     def write(self, folder: Folder) -> None:
         """Write `listing.parquet`, and `order.parquet` if workers need it."""

@@ -185,6 +185,8 @@ def predict_blocks(
     result = PredictedBlocks.of(passed.answers, passed.rounds, sum(passed.repaired), passed.remark)
     ends = [[rows.start, rows.stop] for rows in blocks]
     record = {**vars(result), "blocks": ends, "state_after": digest_of(end)}
+    if isinstance(source, BlockExtraction):
+        source.listing.write(out)  # for the next start, as the work is removed
     folder.finish(record | ({"labels": own, "given_up": given_up} if given_up else {}))
     work.remove()
     return result
@@ -221,7 +223,10 @@ def answer_streams(job: BlockJob, number: int, rows: range) -> Labelled:
     there = labelled(job.out, name, job.run)
     if there is not None and (gives_up or not there.given_up):
         return there
-    listed = job.listed.read(number, rows)
+    try:
+        listed = job.listed.read(number, rows)
+    except UnreadSample as error:
+        return Labelled(0, 0, [], unread=Unread(len(rows), (str(error),)))
     said, failed, unread = dict[int, LabelRow](), list[Failed](), list[str]()
     given_up = False
     for _, members in groupby(range(len(listed.samples)), key=listed.streams.__getitem__):
