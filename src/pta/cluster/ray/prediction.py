@@ -168,7 +168,7 @@ def predict_blocks(
         return PredictedBlocks.of(done, known["rounds"], known["repaired"], known["remark"])
     if has_learned:
         raise StateMismatch(
-            f"{out.address} has lost blocks, and the state has gone on since; start again from the state before"
+            f"{out.address} lacks blocks or samples, and the state has gone on since; start again from the state before"
         )
     if known.get("finished"):
         folder.reopen()  # so that answers before their repair do not count
