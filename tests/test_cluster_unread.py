@@ -352,6 +352,21 @@ def test_what_one_worker_cannot_read_another_does(pictures, whole, two, tmp_path
     assert contents(tmp_path / "out", ending) == whole[work, on_error]
 
 
+@pytest.mark.parametrize("work", [*WORK, "by_key"])
+def test_only_what_no_worker_can_read_is_given_up(pictures, cameras, two, tmp_path, monkeypatch, work):
+    monkeypatch.setattr("pta.cluster.ray.ray_pool._SECONDS", 3600)  # for the other worker to start
+    source, run = (cameras, by_key) if work == "by_key" else (pictures, WORK[work][0])
+    of_one = of_one_worker(tmp_path / "first")
+
+    def fault(key):
+        if key.endswith("0041.png"):
+            raise FileNotFoundError(2, "No such file or directory")
+        of_one(key)
+
+    done = run(source, tmp_path / "out", two, patience=storage(fault), give_up=True)
+    assert [number for number, _, _ in done.failed] == [41]
+
+
 @both
 def test_what_no_worker_can_read_ends_the_run_and_others_blocks_are_kept(pictures, whole, two, tmp_path, work):
     (run, ending), out = WORK[work], tmp_path / "out"

@@ -23,8 +23,12 @@ class Elsewhere:
         if not getattr(result, "unread", None):
             return False
         self._tried[number].add(worker)
-        self._results[number] = result
+        self._results[number] = min(self._results.get(number, result), result, key=lambda one: one.unread.count)
         return len(self._tried[number]) < _WORKERS
+
+    def best(self, number: int, result: Any) -> Any:
+        """The last result of a task, or the one with the fewest unread samples."""
+        return self._results[number] if getattr(result, "unread", None) else result
 
     def without_more_workers(self, waiting: Iterable[int]) -> dict[int, Any]:
         """The results of those tasks that all there are have tried."""

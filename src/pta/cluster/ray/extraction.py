@@ -79,8 +79,8 @@ class EncodedBlock:
     given_up: Sequence[int] = ()  # numbers of those that could not be read, among those that failed
 
 
-def encode_block(job: BlockJob, number: int, rows: range) -> EncodedBlock:
-    """Write the features of a block, unless they are there, or unless samples could not be read now."""
+def encode_block(job: BlockJob, number: int, rows: range, to_give_up: int = 0) -> EncodedBlock:
+    """Write the features of a block, unless they are there, or more samples than are given up could not be read now."""
     there = job.out.about(block_name(rows))
     given_up = there.get("given_up", [])
     if there.get("run") == job.run and (job.reading.give_up_unread or not given_up):
@@ -89,7 +89,7 @@ def encode_block(job: BlockJob, number: int, rows: range) -> EncodedBlock:
         tensors, failed, unread = _encode(job, number, rows)
     except UnreadSample as error:  # which samples there are
         return EncodedBlock(0, [], 0, Unread(len(rows), (str(error),)))
-    if unread and not job.reading.give_up_unread:
+    if len(unread) > to_give_up:
         return EncodedBlock(0, [], 0, Unread.of(complaint for _, _, complaint in unread))
     given_up = [number for number, _, _ in unread]
     failed = sorted([*failed, *unread])
@@ -220,9 +220,16 @@ class BlockExtraction:
         return BlockJob(run, *model, self.reading, self.on_error, out, listed, self.classifier, record, **more)
 
     def each_block(self, function: Callable[..., Result], job: BlockJob, pool: Pool, told: OnProgress) -> list[Result]:
-        """Write the listing, and do the same for each block; afterwards refuse samples that could not be read."""
+        """Write the listing, and do the same for each block; afterwards refuse samples that could not be read.
+
+        Samples are given up if no worker could read them: at most as many of a block as the best of them left.
+        """
         self.listing.write(job.out)
         done = pool.each([Task(function, given) for given in enumerate(self.blocks)], job, told)
+        if left := {k: block.unread.count for k, block in enumerate(done) if block.unread and self.gives_up}:
+            again = pool.each([Task(function, (k, self.blocks[k], count)) for k, count in left.items()], job)
+            for k, block in zip(left, again, strict=True):
+                done[k] = block
         if unread := sum((block.unread for block in done), NO_UNREAD):
             raise unread.error()
         return done

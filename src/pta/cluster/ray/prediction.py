@@ -168,7 +168,7 @@ def predict_blocks(
         return PredictedBlocks.of(done, known["rounds"], known["repaired"], known["remark"])
     if has_learned:
         raise StateMismatch(
-            f"{out.address} has lost blocks, and the state has gone on since; start again from the state before"
+            f"{out.address} lacks blocks or samples, and the state has gone on since; start again from the state before"
         )
     if known.get("finished"):
         folder.reopen()  # so that answers before their repair do not count
@@ -205,6 +205,7 @@ def predict_streams(
     inputs = {"source": source.inputs, "method": method, "parameters": dict(parameters), **_inputs_of(labels)}
     folder = RunFolder(KIND, out, inputs)
     folder.begin()
+    folder.reopen()
     blocks = source.blocks
     job = source.job(folder.id, out, method=method, parameters=parameters, labels=labels)
     result = PredictedBlocks.of(source.each_block(answer_streams, job, pool, told("streams", len(blocks))))
@@ -213,11 +214,11 @@ def predict_streams(
     return result
 
 
-def answer_streams(job: BlockJob, number: int, rows: range) -> Labelled:
+def answer_streams(job: BlockJob, number: int, rows: range, to_give_up: int = 0) -> Labelled:
     """Answer the streams of one block, one after another, and write the labels, unless that was done.
 
     A stream ends at a sample that cannot be read now, and the block is not written; its other streams go on, so that
-    all such samples are known.
+    all such samples are known. With more of them than are given up, it is not written either.
     """
     name, gives_up = block_name(rows, "parquet"), job.reading.give_up_unread
     there = labelled(job.out, name, job.run)
@@ -228,26 +229,25 @@ def answer_streams(job: BlockJob, number: int, rows: range) -> Labelled:
     except UnreadSample as error:
         return Labelled(0, 0, [], unread=Unread(len(rows), (str(error),)))
     said, failed, unread = dict[int, LabelRow](), list[Failed](), list[str]()
-    given_up = False
     for _, members in groupby(range(len(listed.samples)), key=listed.streams.__getitem__):
         try:
-            given_up |= _answer(job, listed, list(members), said, failed)
+            unread += _answer(job, listed, list(members), said, failed)
         except UnreadSample as error:
             unread.append(str(error.__cause__))  # the complaint without advice
-    if unread:
+    if len(unread) > to_give_up:
         return Labelled(0, 0, [], unread=Unread.of(unread))
     keys = {int(number): sample.key for number, sample in zip(listed.numbers, listed.samples, strict=True)}
     told = None if job.labels is None else labels_of(job.labels, keys.values())
     learned = None if told is None else label_texts(told, job.classifier.class_names)
     written = (job.out, name, job.run, keys, said, failed, listed.streams, learned)
-    return write_labels(*written, given_up=given_up)
+    return write_labels(*written, given_up=bool(unread))
 
 
 def _answer(
     job: BlockJob, rows: BlockRows, members: list[int], said: dict[int, LabelRow], failed: list[Failed]
-) -> bool:
-    """Answer one stream as `pta predict` does; whether samples of it were given up."""
-    given_up = False
+) -> list[str]:
+    """Answer one stream as `pta predict` does; the complaints about samples of it that could not be read."""
+    unread = list[str]()
     program = job.program()
     model = program.encoder if needs_model(job.method, job.parameters) else None
     adapter = create_adapter(job.method, job.classifier, model=model, source=len(members), **job.parameters)
@@ -255,7 +255,7 @@ def _answer(
     numbers = [int(rows.numbers[row]) for row in members]
     for part in encode_files(program, samples, job.reading, on_error=job.on_error, quick_start=True):
         failed += [(numbers[place], rows.samples[members[place]].key, str(error)) for place, error in part.failures]
-        given_up |= any(isinstance(error, UnreadSample) for _, error in part.failures)
+        unread += [str(error) for _, error in part.failures if isinstance(error, UnreadSample)]
         if not part.samples:
             continue
         known = samples_of(part.tensors)
@@ -269,7 +269,7 @@ def _answer(
         alone = (held.zero_shot_labels, held.zero_shot_probabilities)
         columns = (held.labels[0], held.probabilities[0], *alone, held.entropies)
         said |= dict(zip((numbers[place] for place, _ in part.samples), zip(*columns, strict=True), strict=True))
-    return given_up
+    return unread
 
 
 def _inputs_of(labels: Mapping[str, int] | None) -> dict[str, str]:

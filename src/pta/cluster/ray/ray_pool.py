@@ -198,7 +198,7 @@ class RayPool:
                 if number is not None and elsewhere.is_needed(actor, number, result):
                     queue.waiting.append(number)
                 elif number is not None:
-                    queue.finish(number, result)
+                    queue.finish(number, elsewhere.best(number, result))
                     self._deaths = 0
                     told(len(queue.results))
         return queue.ordered()
