@@ -231,6 +231,7 @@ def test_one_row_per_method_says_who_is_better_over_all_sets(pta, results, tmp_p
         (["--a", "clip"], "give a second file, or choose two results of this one with --a and --b"),
         (["--overall", "--a", "dota"], "A has none such on pets [red]; choose one with --a: clip, pta, tda"),
         (["--a", "clip", "--b", "pta", "--plot", "x.svg"], "--plot draws what --overall shows; add --overall"),
+        (["--a", "clip", "--b", "pta", "--json", "results.json"], "would overwrite the records that are compared"),
         (["--overall", "--a", "clip", "--plot", "x.gif"], "a figure ends in .svg, .png, .pdf"),
         (["--overall", "--a", "clip", "--plot", "nowhere/x.svg"], "does not exist"),
     ],

@@ -440,6 +440,7 @@ def test_one_process_writes_a_state_and_one_a_file_of_rows(run, refused, tmp_pat
         (["photos", "--method", "transclip"], "needs the whole dataset at once"),
         (["photos", "--method", "mta", "--views", "4"], "views"),
         (["photos", "--method", "mta", "--fast-decode"], "full picture"),
+        (["photos", "--offset", "panda-batch", "--batch", "1", "--out", "r.csv"], "--batch 1: offset=panda-batch"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(refused, place, arguments, complaint):
@@ -494,6 +495,14 @@ def test_the_command_says_when_answers_depend_on_the_batch(run):
     told = "pta: stata predicts a batch at a time: its results depend on --batch 16\n"
     assert told in run("photos/bag", "--method", "stata", "--batch", 16)[1]
     assert "batch at a time" not in run("photos/bag")[1]
+
+
+def test_what_depends_on_the_batch_gets_whole_batches_from_the_first_on(run, place):
+    rows, _ = run("photos", "--method", "clip", "--offset", "panda-batch", "--batch", 8)
+    options = {"cache": None, "method": "clip", "offset": "panda-batch"}
+    answers = pta.Classifier("embedded", FASHION.class_names, **options)(paths_in(place / "photos")[:8])
+    assert [row["probability"] for row in rows[:8]] == pytest.approx([one.probability for one in answers], abs=1e-4)
+    assert len(rows) == 60
 
 
 def test_a_resumed_monitor_goes_on_and_writes_no_line_twice(run, place, tmp_path):

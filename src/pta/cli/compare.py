@@ -55,6 +55,8 @@ def compare(
             raise InvalidParameter("--plot draws what --overall shows; add --overall")
     for place in (json, plot):
         require_place(place)
+    if json is not None and json.resolve() in {one.resolve() for one in (a_file, b_file) if one is not None}:
+        raise InvalidParameter(f"--json {json} would overwrite the records that are compared; choose another file")
     first = read_contenders(a_file)
     second = first if b_file is None else read_contenders(b_file)
     if overall and b_file is None and b is None and choices[0] is not None:

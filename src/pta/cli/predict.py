@@ -58,6 +58,8 @@ def predict(given: PredictOptions) -> None:
             if given.state.freeze:
                 warn_if_frozen_early(classifier.adapter)
             reading = classifier.reading(reading)
+        if reading.batch < 2 and classifier.adapter.parameters["offset"] == "panda-batch":
+            raise InvalidParameter("--batch 1: offset=panda-batch makes negatives of two or more pictures of a batch")
         decoding = open_decoding(encoder, reading)
         if state is not None and reading.decode == "auto":
             given.state.require_same_decoder(decoding.name)

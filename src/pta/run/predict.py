@@ -110,7 +110,7 @@ def predict_stream(
     parts = encode_files(
         *(program, enumerate(samples, first), reading, decoding),
         on_error=on_error,
-        quick_start=True,
+        quick_start=classifier.adapter.scope == "sample",  # else answers depend on the size of the first batch
         live=live,
         stopping=stopping,
     )
