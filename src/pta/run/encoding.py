@@ -98,11 +98,10 @@ def encode_files(
     with _prompt_threads() if ahead else nullcontext():
         for begun in stages:
             yield begun.wait()
+            if isinstance(begun.stop, UnreadSample):
+                raise UnreadSample(f"{begun.stop}; {ADVICE}") from begun.stop
             if begun.stop is not None:
-                unread = isinstance(begun.stop, UnreadSample)
-                raise (
-                    UnreadSample(f"{begun.stop}; {ADVICE}") if unread else unless_skipped(begun.stop)
-                ) from begun.stop
+                raise unless_skipped(str(begun.stop)) from begun.stop
 
 
 @contextmanager
@@ -215,7 +214,7 @@ def _begin(program: EncoderProgram, reading: Reading, passed: _Passed, batch: _D
     return _Begun(program.encoder, encoded, Download(features), stop)
 
 
-def unless_skipped(complaint: object) -> UnreadableSample:
+def unless_skipped(complaint: str) -> UnreadableSample:
     """The error for a sample that cannot be decoded, with what to do."""
     return UnreadableSample(f"{complaint}; use --on-error skip to continue without it")
 
