@@ -278,7 +278,7 @@ def test_rows_that_do_not_fit_on_the_disk_are_kept_in_the_state_and_written_by_t
     assert process.wait() == 1
     said = [line for line in process.stderr.read().splitlines() if "sorted by class" not in line]
     assert said[-1] == "pta: rows cannot be written: file too large"
-    assert len(said) == 2  # the other says what was done until then
+    assert all("photos" in line or "images" in line for line in said[:-1])  # what was done until then
     written = len(rows_of((tmp_path / "cut.jsonl").read_text())) - 240
     assert written % 8 == 1  # whole batches, of which the first is small
     kept = about(tmp_path / "cut")["position"] - written
