@@ -13,7 +13,7 @@ from PIL import Image
 
 from pta.door.files import read_sample
 from pta.door.images import CLIP_PREPROCESSING, Preprocessing, decode_image
-from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample
+from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample, UnreadSample
 from pta.models import EmbeddedEncoder
 
 
@@ -111,7 +111,7 @@ def test_what_is_no_image_is_refused_in_one_line(content, complaint):
 
 
 def test_a_missing_or_huge_file_is_refused(tmp_path):
-    with pytest.raises(UnreadableSample, match="no such file"):
+    with pytest.raises(UnreadSample, match="no such file"):
         read_sample(tmp_path / "none.jpg")
     with pytest.raises(UnreadableSample, match="is not a file"):
         read_sample(Path("/dev/zero"))

@@ -14,7 +14,7 @@ from pta.core.samples import Samples
 from pta.data.open import find_samples
 from pta.data.views import make_views
 from pta.door.files import load_tensors
-from pta.errors import InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample
+from pta.errors import InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadSample
 from pta.methods import create_adapter
 from pta.models import EmbeddedEncoder
 from pta.models.clip.encoder import ClipEncoder
@@ -226,7 +226,7 @@ def test_mistakes_are_pta_errors(wrong, mistake, complaint):
 
 @pytest.mark.usefixtures("unchanged")
 def test_a_refusal_learns_nothing(classifier):
-    with pytest.raises(UnreadableSample):
+    with pytest.raises(UnreadSample):
         classifier([FASHION.images[0], "nowhere.jpg"])
     for odd in (torch.ones(2, 7), torch.tensor(1.0), None, 5, object()):
         with pytest.raises(PtaError):

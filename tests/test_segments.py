@@ -408,7 +408,8 @@ def test_a_segment_may_have_one_sample_before_its_tail(stream):
     ],
 )
 def test_a_segment_of_something_else_is_refused_and_nothing_changes(name, value, adapter, segment, stream):
-    classifier = {own: getattr(stream.classifier, own) for own in ("anchors", "class_names", "scale", "bias")}
+    parts = ("anchors", "class_names", "scale", "bias", "prompt_features")
+    classifier = {own: getattr(stream.classifier, own) for own in parts}
     rule = {"h": 2.0, "w": 0.05}
     (classifier if name in classifier else rule)[name] = value
     complaint = "another classifier" if name in classifier else str(value)

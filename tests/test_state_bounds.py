@@ -115,7 +115,8 @@ STREAMS = {
 @pytest.mark.parametrize("scale", [0.01, 1e4])
 def test_whatever_steps_lead_to_is_within_the_bounds(name, parameters, scale):
     plain = ToyStream.make(partial(create_adapter, name, **parameters), 2)
-    classifier = ZeroShotClassifier(plain.classifier.anchors, plain.classifier.class_names, scale)
+    own = plain.classifier
+    classifier = ZeroShotClassifier(own.anchors, own.class_names, scale, prompt_features=own.prompt_features)
     stream, unit = replace(plain, classifier=classifier), normalize(plain.samples.features)
     adapter = stream.adapter()
     for change in STREAMS.values():
