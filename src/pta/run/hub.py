@@ -18,7 +18,7 @@ from huggingface_hub.utils import validate_repo_id
 
 from pta.core.parameters import require_switch
 from pta.door.files import as_path, load_tensors, unpack_tensors, write_atomically
-from pta.door.weights.hub import SECONDS, asking_hub, hub_folder
+from pta.door.weights.hub import SECONDS, asking_hub, hub_file
 from pta.errors import (
     InvalidParameter,
     StateMismatch,
@@ -183,7 +183,10 @@ def _fetched(name: object, *, revision: str | None, token: Any, local_files_only
                 _require_small(str(name), file, sizes.get(file))
             revision = about.sha
         where = {"revision": revision, "token": token, "local_files_only": local_files_only, **how}
-        return hub_folder(str(name), allow_patterns=[*_LARGEST], **where)
+        config, state = (hub_file(str(name), file, **where) for file in (CONFIG, STATE))
+    if config.parent != state.parent:
+        raise UnreadableFile(f"{name}: its files in the cache are of several revisions; give revision=COMMIT")
+    return config.parent
 
 
 def _require_name(name: object) -> None:

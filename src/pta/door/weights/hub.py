@@ -37,6 +37,14 @@ def hub_folder(repository: str, **which: Any) -> Path:
         return Path(snapshot_download(repository, **which))
 
 
+def hub_file(repository: str, file: str, **which: Any) -> Path:
+    """A file of a repository in the hub's cache, fetched if it is not there."""
+    from huggingface_hub import hf_hub_download
+
+    with in_one_line(lambda said: f"{repository} could not be fetched: {said}", MissingFiles):
+        return Path(hf_hub_download(repository, file, **which))
+
+
 def require_reachable(repository: str, *, model: str, instead: str) -> None:
     """Refuse, within seconds, a model whose repository is not available; `instead` is the local form of its name."""
     from huggingface_hub import HfApi
