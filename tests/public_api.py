@@ -1,7 +1,7 @@
 """The public names: Python with signatures, commands with options, exit codes, routes, metrics, formats.
 
-`python tests/public_api.py` writes the list to `tests/public_api/current.txt`, and with `--release` also to the file of this
-version. What differs from the list of the last release must stand in the newest section of CHANGELOG.md, as code.
+`python tests/public_api.py` writes the list to `tests/public_api/current.txt`, and with `--release` also to the file of
+this version. What differs from the list of the last release must stand in the newest section of CHANGELOG.md, as code.
 docs/stability.md says what is promised of it.
 """
 
