@@ -1,8 +1,8 @@
-"""The notebooks of docs/notebooks: `python tests/notebooks.py` executes them all and keeps their outputs, or those of
-some names.
+"""The notebooks of docs/notebooks: `python tests/notebooks.py` executes them all, or those of some names, and keeps
+their outputs.
 
-`python tests/notebooks.py execute NAME FOLDER` executes one in a folder and writes it there. Outputs hold nothing of the
-machine: no paths, no times, no warnings.
+`python tests/notebooks.py execute FILE FOLDER` executes one in a folder and writes it there. Outputs hold nothing of
+the machine: no paths, no times, no warnings.
 """
 
 import os

@@ -38,7 +38,7 @@ model is `{config.model}`. Its weights are not here, only what `{adapter.name}` 
 import pta
 
 classifier = pta.Classifier.from_pretrained("{repository}")
-print(classifier("picture.jpg").label)               # answers, and learns
+print(classifier("picture.jpg").label)  # answers, and learns
 print(classifier("picture.jpg", learn=False).label)  # answers only
 ```
 
