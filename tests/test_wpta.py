@@ -1,7 +1,6 @@
 """WPTA: its defaults, batches across refreshes, shards that add, streams that degenerate, states that were edited."""
 
 import pickle
-import sys
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -468,15 +467,3 @@ def test_the_covariance_for_a_metric_in_single_precision_is_that_in_double_preci
     single, double = (scatter_within_classes(*sums, dtype).tril() for dtype in (torch.float32, torch.float64))
     assert bool(torch.equal(single, double)) == (apart > 1)  # where S is the smaller part, it is computed alike
     assert float((single - double).abs().max()) < 1e-6 * float(double.trace()) / 160
-
-
-def test_without_numba_prototypes_have_the_same_bits(monkeypatch):
-    pytest.importorskip("numba")
-    stream = clip_like_stream(3, classes=20, dim=24, count=300).to(torch.float32)
-    compiled = WPTA(stream.classifier)
-    given = compiled.step(stream.features)
-    monkeypatch.setattr("pta.engines.gpu.processors.numba_is_installed", lambda: False)
-    monkeypatch.setitem(sys.modules, "pta.engines.whitened.numba_rows", None)  # importing it would fail
-    plain = WPTA(stream.classifier)
-    assert torch.equal(plain.step(stream.features), given)
-    assert all(torch.equal(one, compiled.state()[name]) for name, one in plain.state().items())

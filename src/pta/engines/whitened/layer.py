@@ -114,11 +114,6 @@ class Layer:
         return prototypes
 
     def _rows(self, classes: Tensor | slice, centre: Tensor, texts: Tensor) -> Tensor:
-        if is_host_readable(self.sums) and processors.numba_is_installed():
-            from pta.engines.whitened.numba_rows import rows_around
-
-            arrays = (tensor.numpy() for tensor in (self.sums, self.weights, centre, texts))
-            return torch.from_numpy(rows_around(torch.arange(len(texts))[classes].numpy(), *arrays))
         around = self.weights[classes, None] * centre
         return torch.sub(self.sums[classes], around, out=around).to(texts.dtype).add_(texts[classes])
 
