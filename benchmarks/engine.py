@@ -3,8 +3,9 @@
     python benchmarks/engine.py            writes benchmarks/results/engine-cpu.csv and engine-stream-cpu.csv
 
 Each figure is the median over repetitions that take turns between the engines, so that a busy machine slows all of
-them alike: trust the ratios, not the microseconds. With one thread, only the time that it runs is counted. Features are synthetic, made to be like CLIP's: images lie in a cone
-apart from the texts, and a sample touches one or two classes. "peak bytes" is how far the process grew during a call.
+them alike: trust the ratios, not the microseconds. With one thread, only the time that it runs is counted. Features are
+synthetic, made to be like CLIP's: images lie in a cone apart from the texts, and a sample touches one or two classes.
+"peak bytes" is how far the process grew during a call.
 """
 
 import argparse
