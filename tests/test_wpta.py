@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 
 import pta
 from pta import WPTA, Samples, ZeroShotClassifier
-from pta.engines.whitened.within_class import inverse_by_products, scatter_within_classes
+from pta.engines.whitened.within_class import inverse_by_products, scatter_within_classes, squares_in
 from pta.errors import StateMismatch
 from pta.reference import wpta as reference
 from pta.reference.balance import balance_gate_loop, gated
@@ -467,3 +467,11 @@ def test_the_covariance_for_a_metric_in_single_precision_is_that_in_double_preci
     single, double = (scatter_within_classes(*sums, dtype).tril() for dtype in (torch.float32, torch.float64))
     assert bool(torch.equal(single, double)) == (apart > 1)  # where S is the smaller part, it is computed alike
     assert float((single - double).abs().max()) < 1e-6 * float(double.trace()) / 160
+
+
+@pytest.mark.parametrize("dim", [1, 127, 128, 300])
+def test_products_up_to_the_diagonal_give_the_squares_in_a_metric(dim):
+    rng = torch.Generator().manual_seed(dim)
+    factor, rows = (torch.randn(count, dim, generator=rng, dtype=torch.float64) for count in (dim, 7))
+    metric = factor.T @ factor
+    torch.testing.assert_close(squares_in(metric, rows), torch.einsum("ij,jk,ik->i", rows, metric, rows))

@@ -81,8 +81,8 @@ def _learn_and_score(
 
 @triton.jit
 def step(
-    features, z, onto, scores, anchors, knowledge, anchored, lengths, touched, resting, C, d, scale, scale_rest,
-    bias, threshold, doubt, h, w, w_rest, push, within,
+    features, z, onto, scores, anchors, knowledge, anchored, lengths, touched, resting,
+    C, d, scale, scale_rest, bias, threshold, doubt, h, w, w_rest, push, within,
     RECURSIVE: constexpr, RENORMALISE: constexpr, UPDATE_FIRST: constexpr, SATURATING: constexpr, ONTO: constexpr,
     D: constexpr, CLASSES: constexpr,
 ):  # fmt: skip
@@ -122,8 +122,8 @@ def step(
 
 @triton.jit
 def follow(
-    features, table, onto, scores, rests, anchors, knowledge, anchored, lengths, touched, resting, B, C, d, scale,
-    bias, h, w, w_rest, push, within,
+    features, table, onto, scores, rests, anchors, knowledge, anchored, lengths, touched, resting,
+    B, C, d, scale, bias, h, w, w_rest, push, within,
     RECURSIVE: constexpr, RENORMALISE: constexpr, UPDATE_FIRST: constexpr, SATURATING: constexpr, ONTO: constexpr,
     D: constexpr, SAMPLES: constexpr, ROWS: constexpr,
 ):  # fmt: skip
