@@ -166,6 +166,7 @@ def test_a_public_repository_must_be_named_public(learned, hub):
     assert hub.files["me/shop"]
 
 
+@pytest.mark.filterwarnings("ignore::pta.data.prompts.DoubtfulClassNames")
 def test_the_card_tells_what_the_state_holds_and_no_markup_of_classes(tmp_path):
     made = pta.Classifier("embedded", ["bag", "<img src=x> | [a](http://b)", "boot"], method="pta", cache=None)
     made(list(FASHION.images[:20]))

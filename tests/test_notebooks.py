@@ -7,7 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from notebooks import NOTEBOOKS
+
+import pta
+from pta.methods.checks import BrokenLaw
 
 ROOT = Path(__file__).parents[1]
 OF_A_MACHINE = re.compile(
@@ -66,3 +70,45 @@ def test_the_code_of_the_first_notebook_runs_as_a_program(tmp_path):
     done = subprocess.run(called, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "zero-shot:" in done.stdout
+
+
+# -- mistakes of someone who changes them ------------------------------------------------------------------------------
+
+CLASSIFIER = pta.ZeroShotClassifier(torch.eye(3, 8), ["cat", "dog", "owl"])
+FEATURES = torch.ones(4, 8)
+
+
+class Nameless(pta.Adapter):
+    """Answers as zero-shot."""
+
+    def _step(self, samples):
+        return self._predict(samples)
+
+    def _predict(self, samples):
+        return self.classifier.logits(samples.features)
+
+
+class Unregistered(Nameless):
+    """Has a name that nobody knows."""
+
+    name = "unregistered"
+
+
+MISTAKES = {
+    "no method is called 'ptaa'; did you mean 'pta'?": lambda: pta.create_adapter("ptaa", CLASSIFIER),
+    "features have 3 dimensions but the classifier's anchors have 8": lambda: pta.PTA(CLASSIFIER).step(
+        CLASSIFIER.logits(FEATURES)
+    ),
+    "class names must be a list of strings, not 'cat'": lambda: pta.Classifier("embedded", "cat", cache=None),
+    "it must be a subclass of pta.Adapter with a name": lambda: pta.register(Nameless),
+    "write @pta.register above the class": lambda: pta.check_adapter(Unregistered),
+    "give the class, or a function that makes an adapter": lambda: pta.check_adapter(pta.PTA(CLASSIFIER)),
+}
+
+
+@pytest.mark.parametrize(("line", "call"), MISTAKES.items())
+def test_a_mistake_is_answered_in_one_line(line, call):
+    with pytest.raises((pta.PtaError, BrokenLaw)) as refused:
+        call()
+    assert line in str(refused.value)
+    assert "\n" not in str(refused.value)

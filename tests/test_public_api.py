@@ -2,7 +2,12 @@
 
 from difflib import unified_diff
 
+import pytest
 from public_api import CURRENT, ROOT, newest_section, public_api, released, unnamed
+
+import pta as library
+from pta.door.files import load_tensors, save_tensors
+from pta.errors import StateMismatch
 
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
@@ -40,3 +45,17 @@ def test_the_list_has_every_kind_of_name():
     kinds = {line.split()[0] for line in public_api()}
     expected = {"column", "command", "entry", "exit", "format", "method", "metric", "python", "route", "variable"}
     assert kinds == expected
+
+
+def test_names_and_files_of_another_version_are_answered_in_one_line(pta, tmp_path):
+    with pytest.raises(AttributeError, match="module 'pta' has no attribute 'Clasifier'"):
+        library.Clasifier  # noqa: B018
+    done = pta("predict", "photos", "--tops", "3")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "No such option: --tops" in done.stderr
+    path = tmp_path / "shop.safetensors"
+    library.PTA(library.ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])).save(path)
+    tensors, about = load_tensors(path, "state")
+    save_tensors(path, tensors, {**about, "version": about["version"] + 1})
+    with pytest.raises(StateMismatch, match="has state version 5; this version of pta reads 4"):
+        library.load_adapter(path)
