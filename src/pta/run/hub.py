@@ -8,6 +8,7 @@ come from it.
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,17 +18,9 @@ from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 from huggingface_hub.utils import validate_repo_id
 
 from pta.core.parameters import require_switch
-from pta.door.files import as_path, load_tensors, unpack_tensors, write_atomically
+from pta.door.files import as_path, is_path, load_tensors, unpack_tensors, write_atomically
 from pta.door.weights.hub import SECONDS, asking_hub, hub_file
-from pta.errors import (
-    InvalidParameter,
-    StateMismatch,
-    UnreadableFile,
-    explaining,
-    naming,
-    nearest,
-    shown,
-)
+from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, explaining, naming, nearest, shown
 from pta.methods import Origin, adapter_class
 from pta.methods.state_file import load_state
 from pta.models import Encoder
@@ -55,53 +48,40 @@ class HubModel(ModelHubMixin):  # type: ignore[misc]  # huggingface_hub is optio
     # -- from the hub -------------------------------------------------------------------------------------------------
 
     @classmethod
-    def from_pretrained(cls, name: str | Path, *, options: Mapping[str, Any], **how: Any) -> Self:
-        """The mixin's `from_pretrained`, on a folder whose files were checked."""
+    def from_pretrained(
+        cls,
+        name: str | Path,
+        *,
+        kind: type[Classifier],
+        model: str | Encoder | None,
+        options: Mapping[str, Any],
+        **where: Any,
+    ) -> Self:
+        """In the place of the mixin's, which would fetch and read a file of any size and content."""
         for option in options:
             if option in _FROM_CONFIG:
                 raise InvalidParameter(f"the repository has its own {option}; make pta.Classifier(…) to choose others")
             if option not in _OPTIONS:
                 raise InvalidParameter(f"from_pretrained has no option {shown(option)}; {nearest(option, _OPTIONS)}")
-        chosen = {"kind": how.pop("kind"), "model": how.pop("model"), "options": options}
-        folder = Path(name).expanduser() if isinstance(name, str | Path) else Path()
-        if isinstance(name, str | Path) and folder.is_dir():
-            origin = None
-        else:
-            folder = _fetched(name, **how)
-            origin = f"{name}@{folder.name}"
+        is_folder = is_path(name) and Path(name).expanduser().is_dir()
+        folder = Path(name).expanduser() if is_folder else _fetched(name, **where)
         for file in _LARGEST:
             _require_small(str(name), file, (folder / file).stat().st_size if (folder / file).is_file() else None)
         with naming(f"{name}: {CONFIG}"):
             config = HubConfig.read(folder / CONFIG)
-        return super().from_pretrained(folder, config=config, name=str(name), origin=origin, **chosen)
-
-    @classmethod
-    def _from_pretrained(
-        cls,
-        *,
-        model_id: str,
-        config: HubConfig,
-        name: str,
-        origin: str | None,
-        kind: type[Classifier],
-        model: str | Encoder | None,
-        options: Mapping[str, Any],
-        **_: Any,  # how the mixin would fetch files, which are here
-    ) -> Self:
-        state = Path(model_id) / STATE
-        with naming(name):
-            _require_agreement(state, config)
+        with naming(str(name)):
+            _require_agreement(folder / STATE, config)
             texts = {"templates": config.templates, "descriptions": config.descriptions}
             how: dict[str, Any] = {**texts, "method": config.method, **options, **config.parameters}
             classifier = kind(model or config.model, config.classes, **how)
-            classifier.load(state)
+            classifier.load(folder / STATE)
         if classifier.encoder.fingerprint == config.model_fingerprint:
             classifier.model_name = config.model  # also where the caller gave it as a folder
         else:
             told = f"{name}: {model or config.model} is not in every bit the model that the state was learned with"
-            warnings.warn(told, DifferentModel, stacklevel=4)
-        classifier.origin = origin
-        return cls(classifier, name)
+            warnings.warn(told, DifferentModel, stacklevel=3)
+        classifier.origin = None if is_folder else f"{name}@{folder.name}"
+        return cls(classifier, str(name))
 
     # -- to the hub ---------------------------------------------------------------------------------------------------
 
@@ -112,7 +92,7 @@ class HubModel(ModelHubMixin):  # type: ignore[misc]  # huggingface_hub is optio
         _require_name(self.repository)
         require_switch("dry_run", dry_run)
         require_switch("private", private)
-        files = self._files()
+        files = self.files
         show(f"{self.repository} ({'private' if private else 'public'}):")
         for name, content in files.items():
             show(f"  {name}: {len(content):,} bytes")
@@ -126,16 +106,17 @@ class HubModel(ModelHubMixin):  # type: ignore[misc]  # huggingface_hub is optio
             return self.push_to_hub(self.repository, private=private, token=token, **how)
 
     def _save_pretrained(self, folder: Path) -> None:
-        for name, content in self._files().items():
+        for name, content in self.files.items():
             write_atomically(folder / name, content)
 
     def save_pretrained(self, folder: str | Path, **how: Any) -> Any:
         """The mixin's, with errors of one line."""
-        self._files()  # refused before the folder is made
         with explaining(f"cannot write {folder}"):
+            assert self.files  # or refused, before the folder is made
             return super().save_pretrained(as_path(folder), **how)
 
-    def _files(self) -> dict[str, bytes]:
+    @cached_property
+    def files(self) -> dict[str, bytes]:
         """What a repository consists of, by name. The record of the stream and the monitor are left out."""
         classifier = self.classifier
         named = classifier.model_name
@@ -156,8 +137,8 @@ class HubModel(ModelHubMixin):  # type: ignore[misc]  # huggingface_hub is optio
             parameters=about["parameters"],
             continued_from=classifier.origin,
         )
-        text = card(classifier.adapter, config, self.repository)
-        files = {STATE: state, CONFIG: config.content(), CARD: text.encode()}
+        text = card(classifier.adapter, config, self.repository).encode()
+        files = {STATE: state, CONFIG: config.content(), CARD: text}
         for name in _LARGEST:
             _require_small("this classifier", name, len(files[name]))
         return files
@@ -209,11 +190,8 @@ def _require_small(name: str, file: str, size: int | None) -> None:
 def _require_agreement(state: Path, config: HubConfig) -> None:
     """Refuse a state of other classes, method or parameters, or whose parameters ask for more memory than it has."""
     about = load_tensors(state, "state", only=[])[1]
-    for name, expected in (
-        ("class_names", config.classes),
-        ("method", config.method),
-        ("parameters", config.parameters),
-    ):
+    agreed = {"class_names": config.classes, "method": config.method, "parameters": config.parameters}
+    for name, expected in agreed.items():
         if about.get(name) != expected:
             raise StateMismatch(f"{STATE} has other {name} than {CONFIG}")
     snapshot = load_state(state, None, None)

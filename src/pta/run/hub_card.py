@@ -23,6 +23,10 @@ _UNTESTED = """\
 def card(adapter: Adapter, config: HubConfig, repository: str) -> str:
     """README.md, with its metadata."""
     names, learned = len(config.classes), adapter.position
+    parameters = ", ".join(_in_code(f"{name}={value}") for name, value in sorted(config.parameters.items()))
+    texts = f"{len(config.templates):,} templates filled with its name" + " and descriptions" * bool(
+        config.descriptions
+    )
     source = f" It went on from {_plain(config.continued_from)}." if config.continued_from else ""
     return f"""\
 ---
@@ -48,7 +52,7 @@ print(classifier("picture.jpg", learn=False).label)  # answers only
 
 ## Method
 
-`{adapter.name}` with {_parameters(config)}. The texts of a class are {_texts(config)}.
+`{adapter.name}` with {parameters or "no parameters"}. The texts of a class are {texts}.
 
 **Without learning.** {_frozen(adapter)}
 
@@ -81,20 +85,6 @@ def _classes(adapter: Adapter) -> str:
     return "\n".join(lines)
 
 
-def _parameters(config: HubConfig) -> str:
-    given = [f"`{name}={value}`" for name, value in sorted(config.parameters.items())]
-    return ", ".join(_in_code(one) for one in given) or "no parameters"
-
-
-def _in_code(text: str) -> str:
-    return f"`{printable(text).replace('`', '')}`"
-
-
-def _texts(config: HubConfig) -> str:
-    texts = f"{len(config.templates):,} templates filled with its name"
-    return texts + (", and its descriptions" if config.descriptions else "")
-
-
 def _frozen(adapter: Adapter) -> str:
     if warning := frozen_warning(adapter):
         return f"Do not stop learning yet: {_plain(warning)}."
@@ -107,6 +97,10 @@ def _calibration(adapter: Adapter) -> str:
     value = adapter.parameters.get("calibration", "fixed")
     matched = "the temperature was matched to the stream" if value == "matched" else "the rule fixes the temperature"
     return f"`calibration={value}`: {matched}."
+
+
+def _in_code(text: str) -> str:
+    return f"`{printable(text).replace('`', '')}`"
 
 
 def _plain(text: str) -> str:
