@@ -66,12 +66,12 @@ class Layer:
             return
         factor, _ = torch.linalg.cholesky_ex(relative)
         self.metric.copy_(torch.cholesky_inverse(factor)).div_(ridge)  # which reads on the host whether it succeeded
-        whitened = torch.linalg.solve_triangular(factor, self._prototypes(centre, texts).T, upper=False)
+        whitened = torch.linalg.solve_triangular(factor, self.prototypes(centre, texts).T, upper=False)
         self.squares.copy_(torch.linalg.vector_norm(whitened, dim=0)).square_().div_(ridge)
 
     def measure(self, centre: Tensor, texts: Tensor) -> None:
         """Compute the squares from the rest of the state."""
-        prototypes = self._prototypes(centre, texts)
+        prototypes = self.prototypes(centre, texts)
         self.squares.copy_((prototypes @ self.metric).mul_(prototypes).sum(dim=1).clamp_min_(0))
 
     def score(self, x: Tensor, w: Tensor, centre: Tensor, texts: Tensor, *, learn: bool) -> Tensor:
@@ -84,7 +84,7 @@ class Layer:
             from pta.engines.gpu.triton_whitened import learn_one_on_gpu
 
             return learn_one_on_gpu(x, w, centre, texts, self.metric, self.sums, self.weights, self.squares)
-        y, prototypes = (x - centre).to(texts.dtype), self._prototypes(centre, texts)
+        y, prototypes = (x - centre).to(texts.dtype), self.prototypes(centre, texts)
         turned = y @ self.metric
         among = turned @ y.T
         own, given = among.diagonal()[:, None], w.sum(dim=0)
@@ -107,7 +107,7 @@ class Layer:
             self._add(x, w, moved, centre, texts)
         return cosines.div_(_lengths(own)).clamp_(-1, 1)  # which rounding exceeds where a prototype almost vanishes
 
-    def _prototypes(self, centre: Tensor, texts: Tensor) -> Tensor:
+    def prototypes(self, centre: Tensor, texts: Tensor) -> Tensor:
         """E, C×d: the sums around the centre, and the texts' part."""
         if self.kept.prototypes is not None:
             return self.kept.prototypes
