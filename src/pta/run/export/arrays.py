@@ -15,7 +15,7 @@ from pta.methods import Adapter
 from pta.methods.classes import class_prototypes
 from pta.methods.pta import PTA
 from pta.run.export.agreement import require_agreement, samples_near
-from pta.run.export.frozen_head import require_frozen
+from pta.run.export.frozen_head import require_exportable
 
 ENDINGS = (".npz", ".safetensors")
 
@@ -43,14 +43,14 @@ def linear_file(adapter: Adapter, ending: str) -> bytes:
 
 def require_linear(adapter: Adapter) -> None:
     """Refuse a state whose frozen answer is not one matrix, with the reason."""
-    require_frozen(adapter)
-    wrong = None
+    require_exportable(adapter)
+    wrong, around = None, {name: adapter.parameters[name] for name in ("gate", "calibration")}
     if not isinstance(adapter, PTA):
         wrong = f"{adapter.name} divides by the length of each sample in its metric"
     elif adapter.fusion != "logits":
         wrong = f'with fusion="{adapter.fusion}", the printed rule, it averages probabilities'
-    elif adapter.stages is not None and (adapter.gate != "none" or adapter.calibration != "fixed"):
-        wrong = f'gate="{adapter.gate}", calibration="{adapter.calibration}" are behind the rule'
+    elif around != {"gate": "none", "calibration": "fixed"}:
+        wrong = " and ".join(f'{name}="{value}"' for name, value in around.items()) + " are behind the rule"
     if wrong:
         raise StateMismatch(f"the state is not one matrix: {wrong}; use --to onnx-head")
 
@@ -62,6 +62,7 @@ def _packed(
     names = adapter.classifier.class_names
     if ending == ".safetensors":
         return pack_tensors(tensors, about | {"class_names": names})
-    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-    np.savez(content := io.BytesIO(), classnames=names, **arrays, **about)
+    arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in tensors.items()}
+    arrays |= {"classnames": np.array(names), **about}
+    np.savez(content := io.BytesIO(), **arrays)
     return content.getvalue()

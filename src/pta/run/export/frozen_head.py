@@ -21,7 +21,7 @@ class FrozenHead(nn.Module):
 
     def __init__(self, adapter: Adapter) -> None:
         super().__init__()
-        require_frozen(adapter)
+        require_exportable(adapter)
         self.classifier, self.factor = adapter.classifier, adapter.logit_factor
         self.softmax_factor, state = adapter.softmax_factor, adapter.state()
         self.register_buffer("anchors", self.classifier.anchors)
@@ -74,29 +74,47 @@ class _Whitened(nn.Module):
         assert isinstance(adapter, WPTA)
         self.least, self.weight = adapter.least_weight, adapter.image_weight * adapter.classifier.scale
         self.register_buffer("centre", adapter.centre)
-        layers = [nn.ParameterList(nn.Parameter(one, False) for one in layer) for layer in adapter.frozen_layers()]
-        self.layers = nn.ModuleList(layers)
+        self.layers = nn.ModuleList(map(_Metric, *zip(*adapter.frozen_layers(), strict=True)))
 
     def forward(self, f: Tensor, z: Tensor) -> Tensor:
         """Logits N×C."""
         y, logits = f - self.centre, z
-        for prototypes, metric, squares in self.layers:
+        for layer in self.layers:
             s = logits.softmax(dim=1)
-            w = torch.where(s > self.least, s, 0.0)
-            turned = y @ metric.double()
-            own = (turned * y).sum(dim=1, keepdim=True)
-            products = turned @ prototypes.double().T + own * w
-            lengths = (squares + (2 * products - own * w) * w).clamp_min(SHORTEST).sqrt()
-            cosines = products / lengths / own.clamp_min(SHORTEST).sqrt()
-            logits = z + self.weight * cosines.clamp(-1, 1)
+            logits = z + self.weight * layer(y, torch.where(s > self.least, s, 0.0))
         return logits
 
 
-def require_frozen(adapter: Adapter) -> None:
-    """Refuse a state that cannot be exported as a frozen head, with the reason."""
+class _Metric(nn.Module):
+    """One layer: E, P and the squared lengths of E in P."""
+
+    prototypes: Tensor
+    metric: Tensor
+    squares: Tensor
+
+    def __init__(self, prototypes: Tensor, metric: Tensor, squares: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("prototypes", prototypes)
+        self.register_buffer("metric", metric)
+        self.register_buffer("squares", squares)
+
+    def forward(self, y: Tensor, w: Tensor) -> Tensor:
+        """The cosines N×C of centred features with the prototypes, to which each has been added by its weights w."""
+        turned = y @ self.metric.double()
+        own = (turned * y).sum(dim=1, keepdim=True)
+        products = turned @ self.prototypes.double().T + own * w
+        lengths = (self.squares + (2 * products - own * w) * w).clamp_min(SHORTEST).sqrt()
+        return (products / lengths / own.clamp_min(SHORTEST).sqrt()).clamp(-1, 1)
+
+
+def require_exportable(adapter: Adapter) -> None:
+    """Refuse a state whose frozen answer is not computed here, with the reason."""
     if type(adapter) not in (PTA, WPTA):
-        raise StateMismatch(f"a state of {adapter.name} cannot be exported so: pta and wpta can; or use --to prototypes")
+        raise StateMismatch(
+            f"a state of {adapter.name} can only be exported as prototypes, if it has them; those of pta and wpta can "
+            "be exported as classifiers"
+        )
     if adapter.in_front is not None:
-        raise StateMismatch(f'offset="{adapter.parameters["offset"]}" shifts features in front of the rule: not exported')
-    if not adapter.position:
-        raise StateMismatch("the state has learned nothing yet, and would answer as zero-shot; let it learn samples first")
+        raise StateMismatch(
+            f'offset="{adapter.parameters["offset"]}" shifts features in front of the rule, which no export holds'
+        )

@@ -33,11 +33,14 @@ def graph_of(
     """The graph of a module of one input; with `any_count` for any number of rows."""
     size = sum(one.nbytes for one in (*module.parameters(), *module.buffers()))
     if size > _LARGEST:
-        raise InvalidParameter(f"a model of {size / 2**30:.1f} GiB does not fit into one ONNX file, which has less than 2")
+        raise InvalidParameter(
+            f"a model of {size / 2**30:.1f} GiB does not fit into one ONNX file, which has less than 2"
+        )
     rows = ({0: torch.export.Dim("samples")},) if any_count else None
     made: list[Any] = []
 
     def export() -> None:
+        program: Any
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
@@ -52,7 +55,8 @@ def graph_of(
             )
         made.append(program.model_proto)
 
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it names operations of packages that nobody uses here
+    for name in ("torch.onnx", "onnxscript"):  # which name operations that nobody uses here
+        logging.getLogger(name).setLevel(logging.ERROR)
     failure = failure_of(export)
     if failure is not None:
         raise MachineFailure(f"torch {torch.__version__} cannot export this model: {first_line(failure)}")

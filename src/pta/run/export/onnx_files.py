@@ -1,5 +1,6 @@
 """A frozen state as an ONNX graph: from features, or with the image tower from the bytes of a frame."""
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,13 +11,14 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from pta.door.images.resize_by_products import ResizeByProducts
-from pta.errors import MachineFailure, StateMismatch
+from pta.errors import InvalidParameter, MachineFailure, StateMismatch, shown
 from pta.methods import Adapter
-from pta.models import ImageEncoder
+from pta.models import Encoder, ImageEncoder
 from pta.run.export.agreement import LARGEST_DIFFERENCE, require_agreement, samples_near
 from pta.run.export.frozen_head import FrozenHead
 from pta.run.export.graph import Session, graph_of, with_labels
 
+_MOST_PIXELS = 7680 * 4320  # of a frame
 _OUTPUTS = ("index", "probabilities", "logits")
 _DOUBLE = 2  # how much longer a product in float64 takes than in float32
 _FRAMES = 4  # that the graph and the library are compared on
@@ -34,6 +36,21 @@ def head_file(adapter: Adapter) -> bytes:
     return content
 
 
+def frame_size(given: str) -> tuple[int, int]:
+    """Height and width of WIDTHxHEIGHT.
+
+    >>> frame_size("640x480")
+    (480, 640)
+    """
+    found = re.fullmatch(r"(\d{1,5})[x×](\d{1,5})", given)
+    width, height = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= width * height <= _MOST_PIXELS:
+        raise InvalidParameter(
+            f"--frame {shown(given)}: expected WIDTHxHEIGHT in pixels, e.g. 640x480, of at most {_MOST_PIXELS:,} pixels"
+        )
+    return height, width
+
+
 class FrameFile(NamedTuple):
     """The graph from a frame, and whether it resizes the frame itself."""
 
@@ -42,13 +59,16 @@ class FrameFile(NamedTuple):
     resizes: bool
 
 
-def frame_file(adapter: Adapter, encoder: ImageEncoder, height: int, width: int) -> FrameFile:
+def frame_file(adapter: Adapter, encoder: Encoder, height: int, width: int) -> FrameFile:
     """The graph from the bytes of a frame to its label, probabilities and logits.
 
     It resizes the frame if that costs at most as much as the image tower. Otherwise it takes the resized picture.
     """
-    head, resize = FrozenHead(adapter), ResizeByProducts(encoder.preprocess, height, width)
+    if not isinstance(encoder, ImageEncoder):
+        raise InvalidParameter(f"{encoder.architecture} reads {encoder.modality.name}s; --to onnx exports image towers")
+    head = FrozenHead(adapter)
     require_model_of(adapter, encoder)
+    resize = ResizeByProducts(encoder.preprocess, height, width)
     frame = torch.zeros(height, width, 3, dtype=torch.uint8)
     pixels = resize(frame)
     resizes = _DOUBLE * _products(resize, frame) <= _products(encoder.features, encoder.preprocess.normalise(pixels))
@@ -88,7 +108,9 @@ def require_model_of(adapter: Adapter, encoder: ImageEncoder) -> None:
         )
     texts = encoder.encode_texts([f"a photo of a {name}." for name in classifier.class_names])
     if float((texts * classifier.anchors).sum(dim=1).mean()) < _SAME_MODEL:
-        raise StateMismatch(f"the texts of the state are not of {encoder.architecture}: give the model that it learned with")
+        raise StateMismatch(
+            f"the texts of the state are not of {encoder.architecture}: give the model that it learned with"
+        )
 
 
 def _products(work: Callable[[Tensor], Tensor], given: Tensor) -> int:
@@ -107,4 +129,6 @@ def _require_answers(adapter: Adapter, features: Tensor, answers: dict[str, NDAr
         answers["index"], logits.argmax(axis=1)
     )
     if not agree or not np.abs(probabilities - answers["probabilities"]).max() < LARGEST_DIFFERENCE:
-        raise MachineFailure("the labels or probabilities of the export are not those of its logits; nothing was written")
+        raise MachineFailure(
+            "the labels or probabilities of the export are not those of its logits; nothing was written"
+        )
