@@ -5,7 +5,7 @@
 The tower is a ViT-B/32 with random weights in float32, from bytes of resized pictures to features. The ways take turns,
 and ratios are medians over the rounds, with their quartiles: other programs slow all ways.
 
-`oneDNN` is torch with every linear layer computed by `torch.ops.mkldnn._linear_pointwise`, which is private. It tells
+`torch-onednn` is torch with every linear layer computed by `torch.ops.mkldnn._linear_pointwise`, which is private. It tells
 how much of the difference is that of the libraries for matrix products: torch's own linear layers call MKL.
 """
 
@@ -111,8 +111,8 @@ def measured(rounds: int) -> Iterable[Row]:
             session = Session(content, threads)
             ways = {
                 "torch": encoder.encode,
-                "ONNX Runtime": lambda given, run=session.run: torch.from_numpy(run(given.numpy())["features"]),
-                "torch, oneDNN": other.encode,
+                "onnx-runtime": lambda given, run=session.run: torch.from_numpy(run(given.numpy())["features"]),
+                "torch-onednn": other.encode,
             }
             yield from compare(ways, pixels, rounds * (2 if batch == 1 else 1))
 

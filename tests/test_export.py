@@ -23,6 +23,7 @@ from pta.door.images import Preprocessing
 from pta.door.images.resize_by_products import ResizeByProducts
 from pta.errors import StateMismatch
 from pta.methods import create_adapter, load_adapter
+from pta.models import load_encoder
 from pta.models.clip.encoder import ClipEncoder
 from pta.run.export import agreement, graph
 from pta.run.export.arrays import linear_file
@@ -157,7 +158,7 @@ def state_of(encoder, method="pta"):
 
 
 def test_a_model_of_transformers_takes_the_resized_picture_if_frames_are_large(tmp_path):
-    encoder = library.load_encoder(f"hf:{write_hf_clip(tmp_path / 'clip')}")
+    encoder = load_encoder(f"hf:{write_hf_clip(tmp_path / 'clip')}")
     assert encoder.model.config.vision_config.hidden_act == "quick_gelu"
     made = frame_file(state_of(encoder), encoder, 480, 640)
     assert (made.takes, made.resizes) == ((64, 64, 3), False)
@@ -218,7 +219,7 @@ def test_the_programs_of_the_document_run_without_torch(export, shop, name):
     adapter = load_adapter(shop / f"{state}.safetensors")
     features = torch.from_numpy(np.load(shop / "features.npy"))
     if name == "camera.onnx":
-        encoder = library.load_encoder("embedded")
+        encoder = load_encoder("embedded")
         features = encoder.encode(encoder.preprocess(Image.open(shop / "frame.png")))
     probabilities, numbers = adapter.probabilities(adapter.predict(features)).max(dim=1)
     assert [label for label, _ in lines] == [adapter.classifier.class_names[number] for number in numbers]
@@ -229,7 +230,7 @@ def test_an_export_that_answers_otherwise_is_not_written(export, shop, monkeypat
     monkeypatch.setattr(agreement, "LARGEST_DIFFERENCE", 1e-12)
     for to, out in (("linear", "wrong.npz"), ("onnx-head", "wrong.onnx")):
         done = export("plain.safetensors", "--to", to, "--out", out)
-        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert done.returncode == 1
         assert "answers otherwise than the library" in done.stderr
         assert not (shop / out).exists()
 

@@ -27,8 +27,8 @@ _SAME_MODEL = 0.5  # mean cosine of anchors with a plain prompt's features; thos
 
 def head_file(adapter: Adapter) -> bytes:
     """The graph from float32 features N×d, of any length, to labels, probabilities and logits."""
-    features = samples_near(adapter)
-    model = graph_of(FrozenHead(adapter), features, "features", _OUTPUTS, any_count=True)
+    head, features = FrozenHead(adapter), samples_near(adapter)
+    model = graph_of(head, features, "features", _OUTPUTS, any_count=True)
     content = with_labels(model, adapter.classifier.class_names, {"method": adapter.name})
     session = Session(content)
     for scaled in (features, 7 * features[:1]):
