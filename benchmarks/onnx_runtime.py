@@ -5,8 +5,8 @@
 The tower is a ViT-B/32 with random weights in float32, from bytes of resized pictures to features. The ways take turns,
 and ratios are medians over the rounds, with their quartiles: other programs slow all ways.
 
-`torch-onednn` is torch with every linear layer computed by `torch.ops.mkldnn._linear_pointwise`, which is private. It tells
-how much of the difference is that of the libraries for matrix products: torch's own linear layers call MKL.
+`torch-onednn` is torch with most linear layers computed by `torch.ops.mkldnn._linear_pointwise`, which is private. It
+tells how much of the difference is that of the libraries for matrix products: torch's own linear layers call MKL.
 """
 
 import argparse
