@@ -21,7 +21,7 @@ import pta as library
 from pta.data.features import load_features
 from pta.door.images import Preprocessing
 from pta.door.images.resize_by_products import ResizeByProducts
-from pta.errors import StateMismatch
+from pta.errors import InvalidParameter, StateMismatch
 from pta.methods import create_adapter, load_adapter
 from pta.models import load_encoder
 from pta.models.clip.encoder import ClipEncoder
@@ -233,6 +233,12 @@ def test_an_export_that_answers_otherwise_is_not_written(export, shop, monkeypat
         assert done.returncode == 1
         assert "answers otherwise than the library" in done.stderr
         assert not (shop / out).exists()
+
+
+def test_a_graph_that_one_file_cannot_hold_is_refused(animals, monkeypatch):
+    monkeypatch.setattr(graph, "_LARGEST", 100)
+    with pytest.raises(InvalidParameter, match="GiB of weights do not fit into one ONNX file"):
+        head_file(learned(animals, "pta"))
 
 
 def test_whoever_exports_a_state_that_has_learned_too_little_is_warned(export, pets, shop):

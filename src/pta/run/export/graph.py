@@ -31,11 +31,6 @@ def graph_of(
     module: nn.Module, example: Tensor, input_name: str, outputs: Sequence[str], *, any_count: bool = False
 ) -> Any:
     """The graph of a module of one input; with `any_count` for any number of rows."""
-    size = sum(one.nbytes for one in (*module.parameters(), *module.buffers()))
-    if size > _LARGEST:
-        raise InvalidParameter(
-            f"a model of {size / 2**30:.1f} GiB does not fit into one ONNX file, which has less than 2"
-        )
     rows = ({0: torch.export.Dim("samples")},) if any_count else None
     made: list[Any] = []
 
@@ -60,14 +55,14 @@ def graph_of(
     failure = failure_of(export)
     if failure is not None:
         raise MachineFailure(f"torch {torch.__version__} cannot export this model: {first_line(failure)}")
-    return _without_places(made[0])
-
-
-def _without_places(model: Any) -> Any:
-    """The model without the names of files and lines that made it."""
-    del model.metadata_props[:], model.graph.metadata_props[:]
-    for node in model.graph.node:
-        del node.metadata_props[:]
+    model = made[0]
+    size = sum(len(weight.raw_data) for weight in model.graph.initializer)
+    if size > _LARGEST:
+        raise InvalidParameter(
+            f"{size / 2**30:.1f} GiB of weights do not fit into one ONNX file, which has less than 2"
+        )
+    for part in (model, model.graph, *model.graph.node):
+        del part.metadata_props[:]  # the files and lines that made it
     return model
 
 
