@@ -89,7 +89,7 @@ def test_too_few_views_are_refused():
 
 def test_a_state_with_a_free_slot_before_a_taken_one_is_refused():
     adapter = DMN(CLASSIFIER, slots=2)
-    adapter.step(torch.tensor(IMAGES))
+    adapter.step(IMAGES)
     snapshot = adapter.snapshot()
     snapshot.tensors["entropies"][1] = snapshot.tensors["entropies"][1].flip(0)
     with pytest.raises(StateMismatch, match="a slot is taken behind one that is free"):
