@@ -369,6 +369,7 @@ def test_stages_that_are_given_stay_and_are_refused_with_all_reasons(predict_her
         (["--prior", "local"], "wpta with prior=local depends on every sample before"),
         (["--set", "wpta.calibration=matched"], "choose calibration=fixed, or give --by"),
         (["--method", "wpta"], "choose prior=none, calibration=fixed, or give --by"),
+        (["--method", "pta", "--offset", "panda"], "pta with offset=panda depends on every sample before"),
     ):
         refused = predict_here("--out", "refused", *given)
         assert refused.returncode == 2
