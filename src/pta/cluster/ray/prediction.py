@@ -253,7 +253,8 @@ def _answer(
     adapter = create_adapter(job.method, job.classifier, model=model, source=len(members), **job.parameters)
     samples = ((place, rows.samples[row]) for place, row in enumerate(members))
     numbers = [int(rows.numbers[row]) for row in members]
-    for part in encode_files(program, samples, job.reading, on_error=job.on_error, quick_start=True):
+    quick = adapter.scope == "sample"  # as in `predict_stream`
+    for part in encode_files(program, samples, job.reading, on_error=job.on_error, quick_start=quick):
         failed += [(numbers[place], rows.samples[members[place]].key, str(error)) for place, error in part.failures]
         unread += [str(error) for _, error in part.failures if isinstance(error, UnreadSample)]
         if not part.samples:
