@@ -261,7 +261,7 @@ def test_rows_of_a_damaged_parquet_file_are_undecodable_and_those_of_a_short_rea
 
     for name in ("_row_groups", "_cells"):
         getattr(__import__("pta.data.sources.parquet", fromlist=[name]), name).cache_clear()
-    monkeypatch.setattr("pta.data.sources.addresses.open_binary", Cut)
+    monkeypatch.setattr("pta.data.sources.addresses._open", Cut)
     with pytest.raises(UnreadSample, match="ends too early"):
         ParquetCell(str(path), "x", 3).read()
     monkeypatch.undo()
@@ -284,8 +284,8 @@ class Unsteady:
 
 
 def test_a_folder_at_an_address_is_asked_again(monkeypatch):
-    monkeypatch.setattr("pta.cluster.ray.storage.USUAL_PATIENCE", QUICK)
-    monkeypatch.setattr("pta.cluster.ray.storage.filesystem", lambda address: (storage_there, "bucket"))
+    monkeypatch.setattr("pta.data.sources.addresses.USUAL_PATIENCE", QUICK)
+    monkeypatch.setattr("pta.data.sources.addresses.filesystem", lambda address: (storage_there, "bucket"))
     storage_there = Unsteady(2, RuntimeError("503 Slow Down"))
     assert Folder("s3://bucket").read("about.json") == b"content"
     storage_there = Unsteady(9, RuntimeError("503 Slow Down"))

@@ -38,9 +38,20 @@ def reading(name: str) -> Iterator[None]:
     except (UnreadableSample, UnreadSample):
         raise
     except Exception as error:
-        said = reason(error) if isinstance(error, OSError) and error.strerror else first_line(error)
         kind = UnreadableSample if getattr(error, "errno", None) in _OF_THE_NAME else UnreadSample
-        raise kind(f"{name} cannot be read: {said}") from error
+        raise kind(f"{name} cannot be read: {said_by(error)}") from error
+
+
+def said_by(error: Exception) -> str:
+    """What a storage says.
+
+    >>> said_by(OSError(errno.EIO, "Input/output error")), said_by(FileNotFoundError("bucket/cat.jpg"))
+    ('input/output error', 'it is not there (bucket/cat.jpg)')
+    """
+    if isinstance(error, OSError) and error.strerror:
+        return reason(error)
+    said = first_line(error)
+    return f"it is not there ({said})" if isinstance(error, FileNotFoundError) else said
 
 
 def require_whole(name: str, came: int, expected: int) -> None:

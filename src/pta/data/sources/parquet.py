@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pta.core.limits import USUAL_LIMITS
-from pta.data.sources.addresses import open_binary, open_whole, resolve, stamp_of
+from pta.data.sources.addresses import open_whole, resolve, stamp_of
 from pta.door.files import require_short, understanding
+from pta.door.patience import USUAL_PATIENCE
 from pta.errors import InvalidParameter, UnreadableFile, UnreadableSample, UnreadSample, first_line
 
 COLUMNS = pa.schema(
@@ -118,7 +119,7 @@ class RowGroups:
 def list_row_groups(places: Sequence[str], by: str | None) -> RowGroups:
     """The row groups of files; no row is read."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = list(pool.map(lambda place: _row_groups_of(place, by), places))
+        found = list(pool.map(lambda place: USUAL_PATIENCE.ask(lambda: _row_groups_of(place, by)), places))
     names = [name for name in found[0][0] if all(name in there for there, _, _ in found)]
     sizes = np.array([size for _, _, own in found for size in own], np.int64)
     inside = [np.cumsum([0, *own[:-1]]) if own else () for _, _, own in found]
@@ -132,7 +133,7 @@ def list_row_groups(places: Sequence[str], by: str | None) -> RowGroups:
 
 def _row_groups_of(place: str, by: str | None) -> tuple[list[str], str, list[int]]:
     """The columns of a file, a digest of its footer, and how many rows each row group has."""
-    with understanding(place, "parquet file"), open_binary(place) as opened:
+    with understanding(place, "parquet file"), open_whole(place) as opened:
         footer, file = _footer(opened), pq.ParquetFile(opened)
         schema, metadata = file.schema_arrow, file.metadata
     names: list[str] = schema.names
