@@ -59,6 +59,22 @@ def of_one_worker(note):
     return fault
 
 
+class LaterGone:
+    """A file that is gone once the listing is written."""
+
+    def __init__(self, path):
+        from pta.cluster.ray.listing import Listing  # needs an extra
+
+        self.path, self.away, self._write = path, path.with_suffix(".away"), Listing.write
+
+    def __get__(self, listing, kind):
+        def write(folder):
+            self._write(listing, folder)
+            self.path.rename(self.away)
+
+        return write
+
+
 @contextmanager
 def serving(folder, answer):
     """The address of a server of the files in a folder; `answer` gives a status, or "short", for each GET of a name."""

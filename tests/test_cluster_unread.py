@@ -9,11 +9,10 @@ pa = pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq
 import storages
 from cluster_runs import BLOCK, CLASSES, contents, extraction_of, write_pictures
-from storages import at_random, for_good, no_sleep, of_one_worker, serving, storage
+from storages import LaterGone, at_random, for_good, no_sleep, of_one_worker, serving, storage
 
 from pta.cluster.blocks.loop import ThisProcess
 from pta.cluster.ray.extraction import extract_blocks
-from pta.cluster.ray.listing import Listing
 from pta.cluster.ray.prediction import FeatureFolder, predict_blocks, predict_streams
 from pta.cluster.ray.storage import Folder
 from pta.data.sources.parquet import ParquetCell
@@ -291,20 +290,6 @@ def test_a_folder_at_an_address_is_asked_again(monkeypatch):
     storage_there = Unsteady(9, RuntimeError("503 Slow Down"))
     with pytest.raises(MachineFailure, match=r"s3://bucket/about\.json cannot be read: 503"):
         Folder("s3://bucket").read("about.json")
-
-
-class LaterGone:
-    """A file that is gone once the listing is written."""
-
-    def __init__(self, path):
-        self.path, self.away, self._write = path, path.with_suffix(".away"), Listing.write
-
-    def __get__(self, listing, kind):
-        def write(folder):
-            self._write(listing, folder)
-            self.path.rename(self.away)
-
-        return write
 
 
 def test_rows_of_a_file_that_is_away_for_a_moment_are_unread_and_other_blocks_are_made(pictures, tmp_path, monkeypatch):
