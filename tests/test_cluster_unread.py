@@ -15,7 +15,7 @@ from pta.cluster.blocks.loop import ThisProcess
 from pta.cluster.ray.extraction import extract_blocks
 from pta.cluster.ray.prediction import FeatureFolder, predict_blocks, predict_streams
 from pta.cluster.ray.storage import Folder
-from pta.data.sources.parquet import ParquetCell
+from pta.data.sources.parquet import ParquetCell, _cells
 from pta.door.patience import Patience
 from pta.errors import MachineFailure, StateMismatch, UnreadableFile, UnreadableSample, UnreadSample
 from pta.methods import create_adapter
@@ -244,7 +244,7 @@ def test_rows_of_a_damaged_parquet_file_are_undecodable_and_those_of_a_short_rea
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"image": [bytes([row]) * 5000 for row in range(40)]}), path, row_group_size=20)
     content = path.read_bytes()
-    assert ParquetCell(str(path), "x", 3).read() == bytes([3]) * 5000
+    assert ParquetCell(str(path), "x", 0, 3).read() == bytes([3]) * 5000
 
     class Cut:
         """A storage that gives half of what is asked for."""
@@ -258,15 +258,14 @@ def test_rows_of_a_damaged_parquet_file_are_undecodable_and_those_of_a_short_rea
         def read(self, most=-1):
             return self.file.read(most)[: most // 2] if most < 2**15 else self.file.read(most)
 
-    for name in ("_row_groups", "_cells"):
-        getattr(__import__("pta.data.sources.parquet", fromlist=[name]), name).cache_clear()
+    _cells.cache_clear()
     monkeypatch.setattr("pta.data.sources.addresses._open", Cut)
     with pytest.raises(UnreadSample, match="ends too early"):
-        ParquetCell(str(path), "x", 3).read()
+        ParquetCell(str(path), "x", 0, 3).read()
     monkeypatch.undo()
     path.write_bytes(content[:4] + b"\xff" * 300 + content[304:])
     with pytest.raises(UnreadableSample, match="x cannot be read"):
-        ParquetCell(str(path), "x", 4).read()
+        ParquetCell(str(path), "x", 0, 4).read()
 
 
 class Unsteady:

@@ -28,9 +28,9 @@ COLUMNS = pa.schema(
         ("number", pa.int64()),  # null in every row where the source gives none
         ("key", pa.string()),
         ("place", pa.string()),  # the file that holds the sample
-        ("offset", pa.int64()),  # of a member of a tar archive, with its size
+        ("offset", pa.int64()),  # of a member of a tar archive, with its size; or the row group of the row
         ("size", pa.int64()),
-        ("row", pa.int64()),  # of a parquet file that holds the samples themselves
+        ("row", pa.int64()),  # in a row group of a parquet file that holds the samples themselves
         ("label", pa.string()),  # as the source has it
         ("stream", pa.string()),  # whose stream the sample belongs to, with --by
         ("stamp", pa.string()),  # what changes when the sample does, if that is known
@@ -100,7 +100,7 @@ class RowGroups:
                     yield group, content.read_row_group(int(self.groups[group, 1]), columns=names)
 
     def _listed(self, group: int, table: pa.Table) -> pa.Table:
-        file, _, first, before = map(int, self.groups[group])
+        file, number, first, before = map(int, self.groups[group])
         place, rows, by = self.places[file], range(first, first + table.num_rows), self.by
         given = {name: table[name] for name in table.column_names}
         columns: dict[str, Any] = {"label": given.get("label"), "stream": None if by is None else given.get(by)}
@@ -112,7 +112,7 @@ class RowGroups:
             paths = zip(rows, _as(COLUMNS.field("place"), given["path"], len(rows), place).to_pylist(), strict=True)
             columns["place"] = [resolve(place, path or "", row) for row, path in paths]
         else:
-            columns |= {"place": [place] * len(rows), "row": rows}
+            columns |= {"place": [place] * len(rows), "offset": [number] * len(rows), "row": range(len(rows))}
         return pa.table({one.name: _as(one, columns.get(one.name), len(rows), place) for one in COLUMNS}, COLUMNS)
 
 
@@ -172,14 +172,13 @@ class ParquetCell(NamedTuple):
 
     place: str
     key: str
-    row: int
+    group: int
+    row: int  # of the row group
 
     def read(self, most: int = USUAL_LIMITS.max_bytes) -> bytes:
         """The content, still encoded."""
         try:
-            starts = _row_groups(self.place)
-            group = int(np.searchsorted(starts, self.row, side="right")) - 1
-            cell = _cells(self.place, group)[self.row - int(starts[group])].as_py()
+            cell = _cells(self.place, self.group)[self.row].as_py()
             content = cell.get("bytes") if isinstance(cell, dict) else cell
         except UnreadSample:
             raise
@@ -189,14 +188,6 @@ class ParquetCell(NamedTuple):
             raise UnreadableSample(f"{self.key} does not hold bytes")
         require_short(self.key, len(content), most)
         return content
-
-
-@lru_cache(16)
-def _row_groups(place: str) -> NDArray[np.int64]:
-    with open_whole(place) as file:
-        metadata = pq.ParquetFile(file).metadata
-        sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-    return np.cumsum([0, *sizes])[:-1]
 
 
 @lru_cache(2)
