@@ -138,6 +138,7 @@ class _Whole(io.RawIOBase):
     def __init__(self, address: str, file: IO[bytes]) -> None:
         self._address, self._file = address, file
         self._size = file.seek(0, os.SEEK_END)
+        file.seek(0)
 
     def readable(self) -> bool:
         return True
