@@ -116,6 +116,14 @@ def test_a_storage_that_fails_for_good_ends_the_run_and_nothing_counts_as_done(
     assert contents(out, ending) == whole[work, on_error]
 
 
+@pytest.mark.parametrize("work", [*WORK, "by_key"])
+def test_a_run_that_gave_everything_up_failed_and_is_made_again(pictures, cameras, tmp_path, work):
+    source, run = (cameras, by_key) if work == "by_key" else (pictures, WORK[work][0])
+    with pytest.raises(UnreadSample, match=r"none of the 90 samples .* stale file handle"):
+        run(source, tmp_path / "out", patience=storage(for_good), give_up=True)
+    assert not run(source, tmp_path / "out").failed
+
+
 def test_a_block_does_not_go_on_for_ever(pictures, tmp_path, monkeypatch):
     monkeypatch.setattr("pta.cluster.ray.extraction.MOST_UNREAD", 8)
     with pytest.raises(UnreadSample, match="48 samples"):

@@ -242,13 +242,15 @@ class BlockExtraction:
     def encode(self, pool: Pool, out: Folder, run: str, told: OnProgress) -> list[EncodedBlock]:
         """Write all blocks and the listing; blocks of this run that are there are left as they are."""
         done = self.each_block(encode_block, self.job(run, out), pool, told)
-        self.require_read([one for block in done for one in block.failed])
+        self.require_read(done)
         return done
 
-    def require_read(self, failed: Sequence[Failed]) -> None:
+    def require_read(self, done: Sequence[EncodedBlock | Labelled]) -> None:
         """Refuse a source of which nothing could be read."""
+        failed = [one for block in done for one in block.failed]
         if len(failed) == len(self.listing):
-            raise UnreadableSample(f"none of the {len(failed)} samples of {self.dataset} could be read: {failed[0][2]}")
+            kind = UnreadSample if any(block.given_up for block in done) else UnreadableSample
+            raise kind(f"none of the {len(failed)} samples of {self.dataset} could be read: {failed[0][2]}")
 
 
 @dataclass(frozen=True)

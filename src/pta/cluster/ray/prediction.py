@@ -208,8 +208,9 @@ def predict_streams(
     folder.reopen()
     blocks = source.blocks
     job = source.job(folder.id, out, method=method, parameters=parameters, labels=labels)
-    result = PredictedBlocks.of(source.each_block(answer_streams, job, pool, told("streams", len(blocks))))
-    source.require_read(result.failed)
+    done = source.each_block(answer_streams, job, pool, told("streams", len(blocks)))
+    source.require_read(done)
+    result = PredictedBlocks.of(done)
     folder.finish({**vars(result), "blocks": [[rows.start, rows.stop] for rows in blocks]})
     return result
 
