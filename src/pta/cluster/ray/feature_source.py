@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from pta.cluster.blocks.block import in_blocks
 from pta.cluster.blocks.tasks import OnPhase, Pool, Task, ThisProcess
 from pta.cluster.ray.extraction import EncodedBlock, Features, require_no_unread
-from pta.cluster.ray.listing import BlockReader, Listing, in_blocks
+from pta.cluster.ray.listing import BlockReader, Listing
 from pta.cluster.ray.storage import Folder, block_name, run_id
 from pta.core.samples import Samples
 from pta.data.features import STORED_AS, FeatureFile

@@ -52,10 +52,6 @@ class Folder:
             return
         ask(self.path(name), "written", lambda system, path: system.pipe_file(path, content))
 
-    def write_json(self, name: str, content: Any) -> None:
-        """The same for JSON."""
-        self.write(name, (json.dumps(content, indent=2, sort_keys=True) + "\n").encode())
-
     def read(self, name: str) -> bytes:
         """The content of a file."""
         content: bytes = ask(self.path(name), "read", lambda system, path: system.cat_file(path))
@@ -175,15 +171,15 @@ class RunFolder:
 
     def reopen(self) -> None:
         """Say that blocks are to be made again."""
-        self.out.write_json(ABOUT, self._about({}, finished=False))
+        self._note({}, finished=False)
 
     def finish(self, record: Mapping[str, Any]) -> None:
         """Note what was done, after the last block."""
-        self.out.write_json(ABOUT, self._about(record, finished=True))
+        self._note(record, finished=True)
 
-    def _about(self, record: Mapping[str, Any], *, finished: bool) -> dict[str, Any]:
+    def _note(self, record: Mapping[str, Any], *, finished: bool) -> None:
         own = {"kind": self.kind, "version": 1, "run": self.id, "inputs": self.inputs, "finished": finished}
-        return {**record, **own}
+        self.out.write(ABOUT, (json.dumps({**record, **own}, indent=2, sort_keys=True) + "\n").encode())
 
 
 def read_run(folder: Folder, kind: str) -> dict[str, Any]:
