@@ -54,8 +54,7 @@ class Folder:
 
     def read(self, name: str) -> bytes:
         """The content of a file."""
-        content: bytes = ask(self.path(name), "read", lambda system, path: system.cat_file(path))
-        return content
+        return bytes(ask(self.path(name), "read", lambda system, path: system.cat_file(path)))
 
     def read_json(self, name: str) -> Any:
         """What a JSON file holds."""
