@@ -119,8 +119,8 @@ def test_a_killed_worker_changes_nothing(pictures, plain, two, tmp_path, seed):
 
         def _told(self, _):
             self.done += 1
-            if self.done > due and not killed:
-                killed.append(dice.choice(workers_of(os.getpid())))
+            if self.done > due and not killed and (workers := workers_of(os.getpid())):
+                killed.append(dice.choice(workers))
                 os.kill(killed[0], signal.SIGKILL)
 
     predict(pictures, tmp_path / "out", Killing())
