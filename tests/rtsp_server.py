@@ -34,7 +34,9 @@ if len(sys.argv) > 3:
     else:
         auth.add_digest(user, password, token)
     server.set_auth(auth)
-    role = Gst.Structure.new_from_string("user, media.factory.access=(boolean)true, media.factory.construct=(boolean)true")
+    role = Gst.Structure.new_from_string(
+        "user, media.factory.access=(boolean)true, media.factory.construct=(boolean)true"
+    )
     factory.add_role_from_structure(role)
 server.get_mount_points().add_factory("/stream", factory)
 server.attach(None)
