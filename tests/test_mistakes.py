@@ -91,7 +91,7 @@ LONG_URL = f"https://example.org/{'very/' * 30}long.jpg?size=large&kind=shoe"
         (f"{PREDICT} party.mp4 --region gate=1,2,3", "a region is NAME=X,Y,W,H"),
         (f"{PREDICT} none.mp4", "no such file: 'none.mp4'"),
         (f"{PREDICT} --every 2s", "--every is for videos and cameras; leave it out"),
-        (f"extract photos --model embedded --fps 2 --out x.safetensors", "--fps is for videos and cameras"),
+        ("extract photos --model embedded --fps 2 --out x.safetensors", "--fps is for videos and cameras"),
         (f"{PREDICT} srt://camera/1", "not srt://; pipe the frames: ffmpeg -i ADDRESS -r 2 -f image2pipe"),
         (
             f"{PREDICT} rtsp://me:secret@camera/1",

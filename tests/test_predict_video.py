@@ -1,10 +1,10 @@
-"""`pta predict` and `pta extract` of videos and cameras: rows, regions, states, resuming, and where addresses may be."""
+"""`pta predict` and `pta extract` of videos and cameras: rows, regions, states, resuming, where addresses may be."""
 
 import csv
 import io
 import json
-import os
 import signal
+import subprocess
 import tarfile
 
 import pytest
@@ -121,7 +121,7 @@ def test_a_killed_run_of_a_video_loses_no_row_and_writes_none_twice(commands, tm
     assert commands.wait() == 0
     times = [float(row["time"]) for row in rows_of(tmp_path / "rows.csv")]
     assert times == [number / 10 for number in range(100)]
-    tensors, about = load_tensors(tmp_path / "s.safetensors", "state")
+    _, about = load_tensors(tmp_path / "s.safetensors", "state")
     assert "100" in json.dumps(about)
 
 
@@ -170,7 +170,7 @@ def test_no_row_state_message_or_record_holds_the_login(commands, tmp_path):
         commands.start("predict", f"{server.url}/digest?token=hidden", *how, folder=tmp_path)
         while commands.is_running(0.01) and len(lines(tmp_path / "rows.jsonl")) < 3:
             pass
-        listed = os.popen("ps -eo args").read()  # noqa: S605
+        listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
         commands.send_signal(signal.SIGTERM)
         commands.wait()
         said = commands.stderr.read()
@@ -262,9 +262,8 @@ def test_addresses_in_lists_pipes_and_archives_are_not_opened(pta, tmp_path, fil
             done = pta(*call)
             assert done.returncode in (1, 2), (call, done.stdout)
             assert not done.stdout
-        done = pta("predict", "-", *FIXED, stdin=f"{given}\n".encode())
-        assert done.returncode in (1, 2)
-        assert not done.stdout
+        done = pta("predict", "-", *FIXED, "--on-error", "skip", "--give-up-unread", stdin=f"{given}\n".encode())
+        assert '"label": "' not in done.stdout
         assert not server.asked
 
 
