@@ -4,7 +4,7 @@
 
 The file is H.264 at 30 frames per second; a window moves over a smooth picture with some noise. Both decode it whole
 and give out frames of red, green and blue: ffmpeg through a pipe to this process, which reads and forgets them, and pta
-from its decoder's process as arrays. The start of both is part of their time. They take turns, and medians are compared.
+from its decoder's process as arrays. The start of both is part of their time. They take turns; medians are compared.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from pta.door.video import Camera, Timing, VideoAddress, video_frames
 from pta.measure.provenance import hardware
 
 WIDTH, HEIGHT, RATE = 1920, 1080, 30
-ROUNDS = 5
+ROUNDS = 3
 
 
 def make(path: Path, seconds: int) -> None:

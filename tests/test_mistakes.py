@@ -95,12 +95,12 @@ LONG_URL = f"https://example.org/{'very/' * 30}long.jpg?size=large&kind=shoe"
         ("extract photos --model embedded --fps 2 --out x.safetensors", "--fps is for videos and cameras"),
         (f"{VIDEO} srt://camera/1", "not srt://; pipe the frames: ffmpeg -i ADDRESS -r 2 -f image2pipe"),
         (
-            f"{PREDICT} rtsp://me:secret@camera/1",
+            f"{VIDEO} rtsp://me:secret@camera/1",
             "holds a user or password, .*; put USER:PASSWORD into a file for --login",
         ),
         (f"{VIDEO} rtsp://camera/1 --start 5s", "is live; --start and --end are for files"),
         (
-            f"{PREDICT} rtsp://camera/1 --login token",
+            f"{VIDEO} rtsp://camera/1 --login token",
             "token holds a password, so only its owner may read it: chmod 600",
         ),
         (f"{PREDICT} {LONG_URL}", re.escape(f"curl -fLO '{LONG_URL}'")),
