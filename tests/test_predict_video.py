@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import signal
 import subprocess
 import tarfile
@@ -153,6 +154,17 @@ def test_a_camera_is_predicted_until_it_is_stopped_and_says_what_was_missed(comm
     gaps = [number for number, row in enumerate(rows) if row["gap"] is not None]
     assert len(gaps) == 1
     assert rows[gaps[0]]["gap"] == pytest.approx(rows[gaps[0]]["time"] - rows[gaps[0] - 1]["time"], abs=0.01)
+
+
+def test_what_was_broken_is_said_when_a_camera_is_stopped(commands, tmp_path):
+    with http_camera() as server:
+        how = [*FIXED, "--every", "0.05", "--out", "rows.csv"]
+        commands.start("predict", f"{server.url}/broken", *how, folder=tmp_path)
+        while commands.is_running(0.01) and len(lines(tmp_path / "rows.csv")) < 6:
+            pass
+        commands.send_signal(signal.SIGINT)
+        assert commands.wait() == 128 + signal.SIGINT
+        assert re.search(r"[1-9]\d* broken frames were skipped", commands.stderr.read())
 
 
 def test_a_camera_that_stops_is_noticed(commands, tmp_path):
