@@ -5,8 +5,8 @@ import io
 import json
 import re
 import signal
-import subprocess
 import tarfile
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +14,7 @@ pytest.importorskip("av", reason="PyAV is not installed")
 
 from effort import repeated
 from http_camera import http_camera
-from videos import fashion_frames, grey, write_video
+from videos import command_line, fashion_frames, grey, write_video
 
 import pta as package
 from pta.data import open_samples
@@ -189,7 +189,7 @@ def test_no_row_state_message_or_record_holds_the_login(commands, tmp_path):
         commands.start("predict", f"{server.url}/digest?token=hidden", *how, folder=tmp_path)
         while commands.is_running(0.01) and len(lines(tmp_path / "rows.jsonl")) < 3:
             pass
-        listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+        listed = " ".join(command_line(place.name) for place in Path("/proc").glob("[0-9]*"))
         commands.send_signal(signal.SIGTERM)
         commands.wait()
         said = commands.stderr.read()
@@ -201,6 +201,7 @@ def test_no_row_state_message_or_record_holds_the_login(commands, tmp_path):
         assert b"bWU6c2VjcmV0" not in content, path
         assert path == "log.txt" or b"hidden" not in content, path
     assert "secret" not in said
+    assert "video.process" in listed
     assert "secret" not in listed
 
 
