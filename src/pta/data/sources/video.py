@@ -12,7 +12,7 @@ from typing import Any, cast
 from pta.core.limits import USUAL_LIMITS, Limits
 from pta.core.modality import IMAGES, Modality
 from pta.data.sample_set import SampleSet
-from pta.door.video import Camera, Frame, Login, Region, Timing, VideoAddress, require_regions, video_frames
+from pta.door.video import Camera, Frame, Login, Region, Timing, VideoAddress, video_frames
 from pta.door.video.address import is_video
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, UnreadableSample
 
@@ -78,9 +78,9 @@ class VideoFrames:
         self.is_live = any(address.is_live for address in self._addresses)
         if self.is_live and len(places) > 1:
             raise InvalidParameter("pta predict reads one camera, or files; pta watch reads several cameras")
-        self.regions = require_regions(reading.regions)
+        self.regions = reading.regions
         self._reading, self._limits, self._seen = reading, limits, ""
-        reading.camera(self._addresses[0], limits)  # refuses times that it does not have
+        reading.camera(self._addresses[0], limits)  # refuses what it cannot read
         self._cameras = list[Camera]()
 
     @property

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self
 
@@ -79,25 +80,22 @@ class Camera:
         first: float = 0.0,
         pauses: Iterable[float] = _PAUSES,
     ) -> None:
+        if find_spec("av") is None:
+            raise MissingPackage(f"videos need PyAV; {how_to_install('video')}")
         timing = timing or Timing()
         if address.is_live and not timing.is_whole:
             raise UnreadableFile(f"{address} is live; --start and --end are for files")
         self.address, self.name, self.counts = address, name or address.shown, CameraCounts()
         self.last: float | None = None
         self.failure: PtaError | None = None
-        self._regions, self._on_change, self._stall, self._pauses = (
-            require_regions(regions),
-            on_change,
-            stall,
-            tuple(pauses),
-        )
+        self._on_change, self._stall, self._pauses = on_change, stall, tuple(pauses)
         login = address.login
         self._request: dict[str, Any] = {
             "kind": address.kind,
             "place": address.place,
             "login": None if login is None else [login.user, login.password],
             "timing": asdict(timing),
-            "regions": [[region.name, region.box] for region in self._regions],
+            "regions": [[region.name, region.box] for region in require_regions(regions)],
             "max_pixels": limits.max_pixels,
             "max_bytes": limits.max_bytes,
             "threads": threads,
@@ -191,27 +189,15 @@ class Camera:
                     if pictures:
                         self._add(header, pictures, is_new=is_new)
                         is_new = False
-                    elif header.get("over"):
-                        return None if self.counts.moments else self._named(UnreadableFile, "no frame is in that time")
-                    elif "failed" in header:
-                        return self._failure(header)
                     if self._closing.is_set():
                         return None
-            raise AssertionError
-        except (KeyError, TypeError, ValueError) as error:
-            return self._named(MachineFailure, f"its decoder has sent what it never sends ({type(error).__name__})")
+            return None if self.counts.moments else UnreadableFile(f"{self.name}: no frame is in that time")
         except PtaError as error:
-            return self._named(type(error), str(error))
+            return type(error)(f"{self.name}: {error}")
         except OSError as error:
-            return self._named(MachineFailure, f"its decoder cannot be started: {error.strerror}")
-
-    def _failure(self, header: dict[str, Any]) -> PtaError:
-        if header.get("missing"):
-            return MissingPackage(f"videos need PyAV; {how_to_install('video')}")
-        return self._named(UnreadableFile if header["mistake"] else MachineFailure, str(header["failed"]))
-
-    def _named(self, kind: type[PtaError], text: str) -> PtaError:
-        return kind(f"{self.name}: {text}")
+            return MachineFailure(f"{self.name}: its decoder cannot be started: {error.strerror}")
+        except Exception as error:  # a file may have taken the decoder over, which then sends anything
+            return MachineFailure(f"{self.name}: its decoder sent what it never sends ({type(error).__name__})")
 
     def _add(self, header: dict[str, Any], pictures: list[tuple[str, Picture]], *, is_new: bool) -> None:
         now = time.monotonic()
