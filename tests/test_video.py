@@ -426,12 +426,22 @@ def test_a_decoder_that_dies_costs_its_video_only(clip, long):
         assert len(taken(clip)[0]) == 30
 
 
-@pytest.mark.parametrize("header", ['"text"', '{"pictures": [], "broken": Infinity}', "[" * 60_000, "{}"])
-def test_a_decoder_that_was_taken_over_costs_its_video_only(clip, monkeypatch, header):
-    sent = len(header).to_bytes(4, "big") + header.encode()
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ('"text"', "its decoder sent what it never sends"),
+        ('{"pictures": [], "broken": Infinity}', "its decoder sent what it never sends"),
+        ("[" * 60_000, "its decoder sent what it never sends"),
+        ("{}", "its decoder sent what it never sends"),
+        ('{"pictures": [["other", 1, 1]], "broken": 0, "time": 0}', "cannot be right"),
+        ('{"pictures": [["", 1, 1]], "broken": 0, "time": NaN}', "cannot be right"),
+    ],
+)
+def test_a_decoder_that_was_taken_over_costs_its_video_only(clip, monkeypatch, header, said):
+    sent = len(header).to_bytes(4, "big") + header.encode() + b"rgb"
     program = f"import os, time; os.write(1, {sent!r}); time.sleep(1000)"
     monkeypatch.setattr("pta.door.video.decoder._CALL", program)
-    assert re_in("its decoder sent what it never sends", refusal(clip))
+    assert re_in(said, refusal(clip))
 
 
 def test_a_decoder_that_hangs_is_stopped(long):

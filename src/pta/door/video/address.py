@@ -30,7 +30,7 @@ ENDINGS = (
     ".3gp",
     ".ogv",
 )
-_URL = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
+URL = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
 _CAMERA = re.compile(r"camera:(\d{1,3})")
 PORTS = {"rtsp": 554, "rtsps": 322, "http": 80, "https": 443}
 _HOST = re.compile(r"[\w.-]{1,253}|[0-9a-fA-F:.]{2,45}", re.ASCII)
@@ -42,7 +42,7 @@ def is_video(text: str) -> bool:
     >>> [is_video(text) for text in ("a.MP4", "rtsp://host/1", "http://host/jpg", "camera:0", "a.jpg", "srt://host")]
     [True, True, True, True, False, False]
     """
-    url = _URL.match(text)
+    url = URL.match(text)
     if url:
         return url[1].lower() in PORTS
     return _CAMERA.fullmatch(text) is not None or PurePath(text).suffix.lower() in ENDINGS
@@ -66,7 +66,7 @@ class VideoAddress:
     @classmethod
     def parse(cls, given: str, login: Login | None = None, *, may_hold_login: bool = False) -> "VideoAddress":
         """The address that a text names, if it can be read; `may_hold_login` is for a configuration that is private."""
-        if _URL.match(given):
+        if URL.match(given):
             return _parse_url(given, login, may_hold_login)
         if login is not None:
             raise InvalidParameter(f"{shown(given)} takes no user and password; only rtsp:// and http:// do")

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
-from types import TracebackType
 from typing import Any, Self
 
 from pta.core.limits import USUAL_LIMITS, Limits
@@ -23,6 +22,7 @@ _log = logging.getLogger("pta.video")
 _AHEAD = 4  # moments of a file that wait to be taken
 _PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 _LOOK = 0.2  # seconds between looks
+_LATEST = 1e11  # seconds: no date is as late
 _LASTED = 30.0  # seconds after which a lost connection is no longer one more failure
 
 
@@ -89,13 +89,14 @@ class Camera:
         self.last: float | None = None
         self.failure: PtaError | None = None
         self._on_change, self._stall, self._pauses = on_change, stall, tuple(pauses)
-        login = address.login
+        parts, login = require_regions(regions), address.login
+        self._names = [region.name for region in parts] or [""]
         self._request: dict[str, Any] = {
             "kind": address.kind,
             "place": address.place,
             "login": None if login is None else [login.user, login.password],
             "timing": asdict(timing),
-            "regions": [[region.name, region.box] for region in require_regions(regions)],
+            "regions": [[region.name, region.box] for region in parts],
             "max_pixels": limits.max_pixels,
             "max_bytes": limits.max_bytes,
             "threads": threads,
@@ -145,9 +146,7 @@ class Camera:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _run(self) -> None:
@@ -203,6 +202,8 @@ class Camera:
         now = time.monotonic()
         gap = now - self.last if is_new and self.last is not None and self.address.is_live else None
         jumps, at = int(header.get("jumps", 0)), float(header["time"])
+        if [name for name, _ in pictures] != self._names or not abs(at) < _LATEST:
+            raise UnreadableFile("its time stamps or regions cannot be right")
         about = (self.name, self.address.shown)
         moment = [Frame(*about, name, at, picture, gap, jumps) for name, picture in pictures]
         with self._changed:

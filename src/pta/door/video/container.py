@@ -101,7 +101,7 @@ def _play_live(container: Any, request: dict[str, Any], output: Output) -> None:
         began = time.monotonic()
         try:
             for frame in _frames(container, stream, output):
-                if output.wants(time.monotonic() - began):
+                if output.picker.takes(time.monotonic() - began):
                     output.send(time.time(), _pixels(frame))
         except av.error.FFmpegError as error:
             raise MachineFailure(f"the connection was lost: {_reason(error)}") from None
@@ -117,9 +117,9 @@ def _play_file(request: dict[str, Any], output: Output) -> None:
         clock, last = _FileClock(stream), None
         for frame in _frames(container, stream, output):
             before, last = last, clock.time(frame)
-            if output.is_past(last):
+            if output.picker.is_past(last):
                 break
-            if last != before and output.wants(last) and last >= first - 1e-6:
+            if last != before and output.picker.takes(last) and last >= first - 1e-6:
                 output.send(last, _pixels(frame), jumps=clock.jumps)
 
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Self
 
 from pta.door.video.wire import Picture, read_message
@@ -80,9 +79,7 @@ class Decoder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):

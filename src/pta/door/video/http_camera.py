@@ -36,7 +36,8 @@ def play_http(request: dict[str, Any], output: Output) -> None:
     began = time.monotonic()
     try:
         for content in _pictures(_Source(request["place"], login), output, request["max_bytes"]):
-            if output.wants(time.monotonic() - began):
+            output.sign()
+            if output.picker.takes(time.monotonic() - began):
                 picture = _decoded(content, request["max_pixels"])
                 if picture is None:
                     output.broken += 1
@@ -129,7 +130,7 @@ def _pictures(source: _Source, output: Output, most: int) -> Iterator[bytes]:
             raise UnreadableFile(f"a picture has more than {most:,} bytes (--max-bytes)")
         answer.close()
         yield content
-        every = output.timing.every or _USUAL_EVERY
+        every = output.picker.timing.every or _USUAL_EVERY
         while (rest := began + every - time.monotonic()) > 0:
             output.sign()
             time.sleep(min(rest, 0.25))

@@ -23,23 +23,13 @@ _BYTES_PER_PIXEL = 64
 
 
 class Output:
-    """Where moments go: those that are taken are sent, with what was counted before them."""
+    """Where the moments that `picker` takes are sent, with what was counted before them."""
 
     def __init__(self, pipe: BinaryIO, request: dict[str, Any]) -> None:
         self._pipe, self._signed = pipe, 0.0
         self._regions = [Region(name, tuple(box)) for name, box in request["regions"]]
-        self.timing = Timing(**request["timing"])
-        self._picker = Picker(self.timing)
+        self.picker = Picker(Timing(**request["timing"]))
         self.broken = 0
-
-    def wants(self, at: float) -> bool:
-        """Whether the frame at this time is to be sent."""
-        self.sign()
-        return self._picker.takes(at)
-
-    def is_past(self, at: float) -> bool:
-        """Whether nothing from this time on is wanted."""
-        return self._picker.is_past(at)
 
     def send(self, at: float, picture: Picture, **more: Any) -> None:
         """Send a frame, or its regions."""
