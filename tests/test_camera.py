@@ -51,7 +51,7 @@ def refusal(address, **how):
 # -- HTTP --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["mjpeg", "without-lengths", "snapshot", "to-snapshot"])
+@pytest.mark.parametrize("path", ["mjpeg", "without-lengths", "snapshot", "to-snapshot", "to-space"])
 def test_pictures_come_over_http_with_the_time_of_day(server, path):
     address = VideoAddress.parse(f"{server.url}/{path}")
     moments = first(address, 3, Timing(every=0.05), regions=[Region.parse("a=0,0,50%,50%")])
@@ -103,6 +103,7 @@ def test_the_newest_frame_replaces_those_that_nobody_took(server):
     [
         ("none", UserMistake, "answers 404"),
         ("page", UserMistake, "neither MJPEG nor a JPEG or PNG picture, but text/html"),
+        ("escapes", UserMistake, "but \\x1b[31mred"),
         ("garbage", UserMistake, "not MJPEG"),
         ("endless-part", UserMistake, "more than 100,000 bytes"),
         ("long-part", UserMistake, "99,999,999,999 bytes"),

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import Any, Self
 
 from pta.core.limits import USUAL_LIMITS, Limits
+from pta.door.safe_text import printable
 from pta.door.video.address import VideoAddress
 from pta.door.video.decoder import Decoder
 from pta.door.video.region import Region, require_regions
@@ -192,7 +193,7 @@ class Camera:
                         return None
             return None if self.counts.moments else UnreadableFile(f"{self.name}: no frame is in that time")
         except PtaError as error:
-            return type(error)(f"{self.name}: {error}")
+            return type(error)(f"{self.name}: {printable(str(error))}")  # it may quote what a camera sends
         except OSError as error:
             return MachineFailure(f"{self.name}: its decoder cannot be started: {error.strerror}")
         except Exception as error:  # a file may have taken the decoder over, which then sends anything

@@ -8,8 +8,9 @@ import ssl
 import time
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from string import punctuation
 from typing import Any
-from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 import av
 import numpy as np
@@ -99,7 +100,7 @@ class _Source:
 def _within(url: SplitResult, location: str) -> SplitResult:
     """Where a redirect leads, which must be the same host."""
     try:
-        to = urlsplit(urljoin(url.geturl(), location))
+        to = urlsplit(urljoin(url.geturl(), quote(location, safe=punctuation)))
         is_same = _host(to) == _host(url)
     except ValueError:
         is_same = False
