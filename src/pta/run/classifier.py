@@ -315,8 +315,8 @@ class Classifier:
         """
         require_count("top", top, 1, MOST_ANSWERS)
         if not isinstance(given, Sequence) or isinstance(given, str | bytes | bytearray | memoryview):
-            return self.answer(self._encoded([given]), learn=learn, top=top, labels=labels)[0]
-        return self.answer(self._encoded(given), learn=learn, top=top, labels=labels) if given else []
+            return self.answer(self.encoded([given]), learn=learn, top=top, labels=labels)[0]
+        return self.answer(self.encoded(given), learn=learn, top=top, labels=labels) if given else []
 
     def answer(
         self, samples: Samples | Tensor, *, learn: bool = True, top: int = 1, labels: Named = None
@@ -417,7 +417,8 @@ class Classifier:
         # One sample at a time, launching kernels would take longer than the host needs.
         return adapter.to(self.encoder.device) if takes_batches and self.encoder.device.type == "cuda" else adapter
 
-    def _encoded(self, given: Sequence[object]) -> Samples:
+    def encoded(self, given: Sequence[object]) -> Samples:
+        """The features of at least one sample, with whatever else the method needs, for `answers`."""
         reading, decoding = self._open_decoding()
         names = ["the sample"] if len(given) == 1 else [f"sample {number}" for number in range(len(given))]
         prepared = (decoding.prepare(one, name, n) for n, (one, name) in enumerate(zip(given, names, strict=True)))

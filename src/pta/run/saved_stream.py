@@ -5,7 +5,7 @@ import json
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -35,6 +35,7 @@ class StreamRecord:
     keys: str  # sha256 of all their keys, in order
     rows: RowMark | None  # where their rows end; None if rows are not kept in a file
     decoder: str = PILLOW  # what decoded them
+    watch: Mapping[str, Any] | None = None  # of `pta watch`: what `Course` packs
 
     def __post_init__(self) -> None:
         texts = isinstance(self.keys, str) and isinstance(self.decoder, str) and isinstance(self.last, str | None)

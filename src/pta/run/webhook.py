@@ -67,7 +67,7 @@ class Receiver:
         self._key = key
 
     def post(self, body: bytes, attempt: int) -> None:
-        """Send it once, to the next address of the host with each attempt; raises an OSError, ValueError or HTTPException.
+        """Send it once, to another address of the host with each attempt; raises OSError, ValueError or HTTPException.
 
         A host has the addresses that are checked: no name is resolved after that.
         """
@@ -92,16 +92,10 @@ class Receiver:
 
 
 class Webhook:
-    """Sends alarms to a receiver in a thread that ends with the process; see there for the first arguments.
+    """Sends alarms in a thread that ends with the process; `pauses` are seconds before each further attempt."""
 
-    Args:
-        pauses: seconds before each further attempt.
-    """
-
-    def __init__(
-        self, url: str, key: bytes | None, allow_private: Sequence[str] = (), *, pauses: Sequence[float] = (1.0, 4.0)
-    ) -> None:
-        self._receiver = Receiver(url, key, allow_private)
+    def __init__(self, receiver: Receiver, *, pauses: Sequence[float] = (1.0, 4.0)) -> None:
+        self._receiver = receiver
         self._pauses, self.sent, self.lost = pauses, 0, 0
         self._waiting: SimpleQueue[bytes | None] = SimpleQueue()
         self._stopped = Event()

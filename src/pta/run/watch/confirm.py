@@ -45,7 +45,7 @@ class Confirm:
         best = next(iter(probabilities))
         is_left = self.label is None or probabilities.get(self.label, 0.0) < self.needs.leave
         if best == self.label or probabilities[best] < self.needs.enter or not is_left:
-            self.candidate, self.seen = None, 0
+            self.begin_again()
             return None
         self.seen = self.seen + 1 if best == self.candidate else 1
         self.candidate = best
@@ -53,6 +53,10 @@ class Confirm:
             return None
         self.label, self.candidate, self.seen = best, None, 0
         return best
+
+    def begin_again(self) -> None:
+        """Forget answers that are not confirmed: pictures are missing between them and the next."""
+        self.candidate, self.seen = None, 0
 
     def packed(self) -> dict[str, Any]:
         """What a state keeps of it."""

@@ -7,11 +7,10 @@ from threading import Event
 
 import torch
 
-from pta.core.samples import Samples
 from pta.door.video import Camera, Frame
 from pta.errors import PtaError
+from pta.monitor import Alarm
 from pta.monitor.silence import Silence
-from pta.run.watch.change import Change
 from pta.run.watch.outlets import Outlets
 from pta.run.watch.region import WatchedRegion
 from pta.run.watch.rows import ChangeRows
@@ -50,12 +49,11 @@ class Watch:
     changed: Event  # set by the cameras
     save_every: float  # seconds
     batch: int
-    on_change: Callable[[Change], object]
     _complaint: str = ""  # about saving
 
     def run(self, stopping: Callable[[], bool]) -> None:
         """Watch them, deliver what waits, and save all states."""
-        self._save(is_due=lambda region: True)
+        self._save_all()
         seconds = 0.0
         try:
             for one in self.cameras:
@@ -73,7 +71,7 @@ class Watch:
             for one in self.cameras:
                 one.camera.close()
             self.outlets.close(seconds)
-        self._save(is_due=lambda region: True)
+        self._save_all()
 
     def _take(self) -> list[tuple[WatchedCamera, WatchedRegion, Frame]]:
         """What the cameras have, one moment of each in turn, up to the size of a batch."""
@@ -96,14 +94,72 @@ class Watch:
             else:
                 self._refuse(taken[0][0], error)
             return
-        places: dict[int, list[int]] = {}
-        for place, (camera, region, _) in enumerate(taken):
-            places.setdefault(id(region), []).append(place)
+        rows: dict[WatchedRegion, list[int]] = {}
+        for row, (camera, region, _) in enumerate(taken):
+            rows.setdefault(region, []).append(row)
             camera.frames += 1
-            for alarm in camera.silence.sample(camera.frames):
-                self._tell(camera, alarm)
-        for numbers in places.values():
-            region, frames = taken[numbers[0]][1], [taken[number][2] for number in numbers]
+            self._tell(camera, camera.silence.sample(camera.frames))
+        for region, numbers in rows.items():
+            frames = [taken[number][2] for number in numbers]
             for change, frame in region.answer(frames, samples[torch.tensor(numbers)]):
                 self.outlets.put(change, frame.image)
-                self.on_change(change)
+                _log.debug("%s", change.sentence)
+
+    def _refuse(self, camera: WatchedCamera, error: PtaError) -> None:
+        """Count a frame that cannot be answered, and tell of the first."""
+        camera.refused += 1
+        if camera.refused == 1:
+            _log.warning("%s: a frame cannot be answered and is passed over: %s", camera.camera.name, error)
+
+    def _look(self) -> None:
+        """Look at the clock, the cameras and the actions."""
+        self.outlets.require_alive()
+        for one in self.cameras:
+            if one.camera.is_over:
+                continue
+            self._tell(one, one.silence.look(one.frames))
+            complaint = str(one.camera.failure or "")
+            if complaint != one.complaint:
+                one.complaint = complaint
+                self.outlets.tell(one.camera.name, is_seen=not complaint)
+                if complaint:
+                    _log.warning("%s; it is tried again", complaint)
+                else:
+                    _log.info("%s: frames come again", one.camera.name)
+        self._save_if_due()
+
+    def _tell(self, camera: WatchedCamera, alarms: Sequence[Alarm]) -> None:
+        for alarm in alarms:
+            name = camera.camera.name
+            _log.log(logging.WARNING if alarm.raised else logging.INFO, "%s: alarm %s", name, alarm.sentence)
+            self.outlets.alarm(name, alarm)
+            self.outlets.tell(name, is_seen=not alarm.raised)
+
+    def _save_if_due(self) -> None:
+        """Save the states that are due; what cannot be saved now is tried again and does not stop the others."""
+        due = [region for one in self.cameras for region in one.regions if region.is_due]
+        if not due:
+            return
+        try:
+            self._save(due)
+        except PtaError as error:
+            if str(error) != self._complaint:
+                _log.warning("%s; it is tried again, and a kill before that loses what was learned since", error)
+            self._complaint = str(error)
+        else:
+            self._complaint = ""
+
+    def _save_all(self) -> None:
+        self._save([region for one in self.cameras for region in one.regions])
+
+    def _save(self, regions: Sequence[WatchedRegion]) -> None:
+        """Save states: each even if another cannot be saved, whose error is raised then."""
+        rows = None if self.rows is None else self.rows.place  # before what waits: see `ChangeRows`
+        waiting, failure = self.outlets.waiting, None
+        for region in regions:
+            try:
+                region.save(rows, waiting, self.save_every)
+            except PtaError as error:
+                failure = error
+        if failure is not None:
+            raise failure

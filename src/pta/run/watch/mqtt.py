@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -40,6 +41,8 @@ class Broker:
     certificates: Path | None = None
 
     def __post_init__(self) -> None:
+        if find_spec("paho") is None:
+            raise MissingPackage(f"mqtt needs paho-mqtt; {how_to_install('mqtt')}")
         found = _ADDRESS.fullmatch(self.address)
         if found is None or int(found["port"] or 0) >= 2**16 or not self.address.isprintable():
             wanted = "mqtt://HOST[:PORT][/PREFIX], or mqtts:// with TLS, without a password and + or # in the prefix"
@@ -83,11 +86,9 @@ class MqttMessages:
     """
 
     def __init__(self, broker: Broker, regions: Regions, latest: Iterable[Change], *, home_assistant: bool) -> None:
-        try:
-            from paho.mqtt.client import Client
-            from paho.mqtt.enums import CallbackAPIVersion
-        except ImportError:
-            raise MissingPackage(f"mqtt needs paho-mqtt; {how_to_install('mqtt')}") from None
+        from paho.mqtt.client import Client
+        from paho.mqtt.enums import CallbackAPIVersion
+
         self._topics = broker.topics
         messages = dict(self._topics.discovery(regions)) if home_assistant else {}
         self._retained = {topic: json.dumps(message) for topic, message in messages.items()}

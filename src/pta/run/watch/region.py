@@ -36,7 +36,7 @@ class Course:
     @classmethod
     def unpacked(cls, kept: Mapping[str, Any], needs: Confirmation) -> Self:
         """From what a state keeps."""
-        newest, rows, jumps, at = kept["newest"], kept["rows"], *kept["last"]
+        newest, rows, (jumps, at) = kept["newest"], kept["rows"], kept["last"]
         numbers = (kept["frames"], jumps, kept["changes"], at, kept["gap"] or 0)
         if not isinstance(kept["source"], str) or not all(isinstance(one, int | float) for one in numbers):
             raise TypeError("not the course of a region")
@@ -62,7 +62,8 @@ class WatchedRegion:
     ) -> None:
         self.name, self.classifier, self._state, self._is_live = name, classifier, state, address.is_live
         self.course = Course(address.shown, Confirm(needs))
-        self._is_new, self._due, self._saved = True, 0.0, -1
+        self._is_new, self._is_same_file, self._due, self._saved = True, True, 0.0, -1
+        self.changes = 0  # that were found here
         if state is not None and state.exists():
             classifier.load(state)
             self._go_on(read_record(state), needs, state)
@@ -75,17 +76,29 @@ class WatchedRegion:
             self.course = Course.unpacked(record.watch, needs)
         except (TypeError, KeyError, ValueError, AttributeError):
             raise StateMismatch(f"{state}: its record of the region is damaged") from None
-        if self.course.source != source:
+        self._is_same_file = self.course.source == source
+        if not self._is_same_file:
             self.course.source, self.course.last, self.course.gap = source, (0, -1.0), None
             self.course.confirm.begin_again()
 
     @property
-    def is_replayed(self) -> bool:
-        """Whether frames, and with them changes, may come a second time after a kill."""
-        return not self._is_live and self.course.frames > 0
+    def is_due(self) -> bool:
+        """Whether something is new, and it is time to save it."""
+        return self._state is not None and self._saved != self.course.frames and time.monotonic() >= self._due
 
-    def is_behind(self, frame: Frame) -> bool:
-        """Whether a frame comes after all that were answered: it is not one of a file that came before a stop."""
+    @property
+    def begins_at(self) -> float:
+        """From which time of a file frames are needed."""
+        jumps, at = self.course.last
+        return 0.0 if jumps or self._is_live else max(0.0, at)
+
+    def note_written(self, number: int) -> None:
+        """A row that came after the state was saved: a file gives it again, while a camera goes on with new numbers."""
+        if self._is_live or not self._is_same_file:
+            self.course.changes = max(self.course.changes, number)
+
+    def is_next(self, frame: Frame) -> bool:
+        """Whether a frame comes after those that were answered; a file begins a little earlier after a stop."""
         return self._is_live or (frame.jumps, frame.time) > self.course.last
 
     def answer(self, frames: Sequence[Frame], samples: Samples) -> list[tuple[Change, Frame]]:
@@ -99,11 +112,12 @@ class WatchedRegion:
             previous = self.course.confirm.label
             label = self.course.confirm.add(probabilities)
             if label is not None:
-                self.course.changes += 1
+                self.course.changes, self.changes = self.course.changes + 1, self.changes + 1
                 at = _shown(frame.time, is_live=self._is_live)
-                about = (label, round(probabilities[label], 6), previous, self.course.changes, self.course.gap)
-                self.course.newest, self.course.gap = Change(at, *self.name, *about), None
-                changes.append((self.course.newest, frame))
+                probability, number, gap = round(probabilities[label], 6), self.course.changes, self.course.gap
+                change = Change(at, *self.name, label, probability, previous, number, gap)
+                self.course.newest, self.course.gap = change, None
+                changes.append((change, frame))
         return changes
 
     def _note(self, frame: Frame) -> None:
@@ -117,13 +131,11 @@ class WatchedRegion:
         self._is_new = False
         course.frames, course.last = course.frames + 1, (frame.jumps, frame.time)
 
-    def save_if_due(self, rows: RowPlace | None, waiting: Mapping[str, Sequence[Change]], every: float) -> None:
-        """Save the state if a save is due and something is new."""
-        if self._saved != self.course.frames and time.monotonic() >= self._due:
-            self.save(rows, waiting, every)
+    def save(self, rows: RowPlace | None, waiting: Mapping[str, Sequence[Change]], every: float) -> None:
+        """Save what was learned, and the course; it is due again after so many seconds, or later if saving is slow.
 
-    def save(self, rows: RowPlace | None, waiting: Mapping[str, Sequence[Change]], every: float = 0.0) -> None:
-        """Save what was learned and the course; `rows` was the end of the rows before `waiting` was found."""
+        `rows` was the end of the rows before `waiting` was looked up, so that what is in neither was never a row.
+        """
         if self._state is None:
             return
         began, self.course.rows = time.monotonic(), rows

@@ -29,7 +29,9 @@ class Snapshots:
         self._folder, self._most, self._most_bytes = folder, most, most_bytes
         make_own_folder(folder)
         with explaining(f"{folder} cannot be read"):
-            found = [(entry, entry.stat(follow_symlinks=False)) for entry in os.scandir(folder) if _OWN.match(entry.name)]
+            found = [
+                (entry, entry.stat(follow_symlinks=False)) for entry in os.scandir(folder) if _OWN.match(entry.name)
+            ]
         files = sorted((one.st_mtime_ns, entry.name, one.st_size) for entry, one in found if S_ISREG(one.st_mode))
         self._kept = deque((name, size) for _, name, size in files)
         self._bytes = sum(size for _, size in self._kept)

@@ -7,9 +7,10 @@ from hashlib import sha256
 from typing import Any
 
 from pta import __version__
+from pta.run.watch.change import RegionName
 
 ONLINE, OFFLINE = "online", "offline"
-Regions = Mapping[tuple[str, str], Sequence[str]]
+Regions = Mapping[RegionName, Sequence[str]]
 """The classes of each region, by the names of camera and region."""
 
 
@@ -70,7 +71,7 @@ class Topics:
 
 
 def _identifier(name: str) -> str:
-    """A name with the signs that Home Assistant takes; where some are replaced, with a digest that tells it from others.
+    """A name that Home Assistant takes; where signs are replaced, with a digest that tells it from others.
 
     >>> _identifier("gate"), _identifier("pta/yard")
     ('gate', 'pta_yard_06a0dbf5')
