@@ -37,7 +37,7 @@ def opened_outlets(
             rows = ChangeRows(given.rows, places)
             stack.callback(rows.close)
             write = rows.deliver
-            for region, number in rows.written:
+            for region, number in rows.covered[1].items():
                 regions[region].note_written(number)
         actions = [Action("rows", write, most=_MOST_ROWS)]
         if given.command is not None:

@@ -154,11 +154,13 @@ class Watch:
 
     def _save(self, regions: Sequence[WatchedRegion]) -> None:
         """Save states: each even if another cannot be saved, whose error is raised then."""
-        rows = None if self.rows is None else self.rows.place  # before what waits: see `ChangeRows`
-        waiting, failure = self.outlets.waiting, None
+        waiting, place, failure = self.outlets.waiting, None, None
+        if self.rows is not None:
+            place, numbers = self.rows.covered
+            waiting["rows"] = [one for one in waiting["rows"] if one.number > numbers.get(one.place, 0)]
         for region in regions:
             try:
-                region.save(rows, waiting, self.save_every)
+                region.save(place, waiting, self.save_every)
             except PtaError as error:
                 failure = error
         if failure is not None:

@@ -63,7 +63,7 @@ class WatchedRegion:
         self.name, self.classifier, self._state, self._is_live = name, classifier, state, address.is_live
         self.course = Course(address.shown, Confirm(needs))
         self._is_new, self._is_same_file, self._due, self._saved = True, True, 0.0, -1
-        self.changes = 0  # that were found here
+        self._written = self.changes = 0  # number of the last row, and changes that were found here
         if state is not None and state.exists():
             classifier.load(state)
             self._go_on(read_record(state), needs, state)
@@ -96,6 +96,8 @@ class WatchedRegion:
         """A row that came after the state was saved: a file gives it again, while a camera goes on with new numbers."""
         if self._is_live or not self._is_same_file:
             self.course.changes = max(self.course.changes, number)
+        else:
+            self._written = max(self._written, number)
 
     def is_next(self, frame: Frame) -> bool:
         """Whether a frame comes after those that were answered; a file begins a little earlier after a stop."""
@@ -134,11 +136,13 @@ class WatchedRegion:
     def save(self, rows: RowPlace | None, waiting: Mapping[str, Sequence[Change]], every: float) -> None:
         """Save what was learned, and the course; it is due again after so many seconds, or later if saving is slow.
 
-        `rows` was the end of the rows before `waiting` was looked up, so that what is in neither was never a row.
+        `rows` is the end of the rows, which have all changes but those that are waiting.
         """
         if self._state is None:
             return
-        began, self.course.rows = time.monotonic(), rows
+        began = time.monotonic()
+        if self.course.changes >= self._written:  # else rows of later changes stand before that place
+            self.course.rows = rows
         self.course.waiting = {
             name: [change for change in changes if change.place == self.name] for name, changes in waiting.items()
         }

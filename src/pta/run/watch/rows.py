@@ -32,8 +32,8 @@ class RowPlace:
 class ChangeRows:
     """A `.csv` or `.jsonl` file that changes are added to.
 
-    `places` is where the file ended when the state of each region was saved. `written` are the numbers of the changes
-    that came after that, before a kill; they are not written again.
+    `places` is where the file ended when the state of each region was saved. What stands after that was written before
+    a kill. A change of such a number is not written again.
     """
 
     def __init__(self, path: Path, places: Mapping[RegionName, RowPlace]) -> None:
@@ -41,27 +41,31 @@ class ChangeRows:
         with explaining(f"cannot write {path}"):
             self._file = path.open("a+b", buffering=0)
             self._cut_half_a_row()
-            if self._is_csv and not self.place.bytes:
+            if self._is_csv and not self._end:
                 self._append(",".join(COLUMNS) + "\n")
-            self.written = set(self._after(places))
-
-    @property
-    def place(self) -> RowPlace:
-        """The end of the file."""
-        return RowPlace(self._name, self._file.seek(0, os.SEEK_END))
+            numbers = dict(self._after(places))
+        self.covered: tuple[RowPlace, Mapping[RegionName, int]] = RowPlace(self._name, self._end), numbers
+        """The end of the file, and the number of the last change of each region before it, if it was written here or
+        after the region's place. It is replaced as one, because other threads read it."""
 
     def deliver(self, change: Change) -> None:
         """Add the row of a change, and flush it to the disk."""
-        if (change.place, change.number) not in self.written:
+        place, numbers = self.covered
+        if change.number > numbers.get(change.place, 0):
             with explaining("a row cannot be written"):
                 self._append(formatted(change, is_csv=self._is_csv))
+            self.covered = RowPlace(place.file, self._end), {**numbers, change.place: change.number}
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
+    @property
+    def _end(self) -> int:
+        return self._file.seek(0, os.SEEK_END)
+
     def _append(self, text: str) -> None:
-        content, end = text.encode("utf-8", "surrogateescape"), self.place.bytes
+        content, end = text.encode("utf-8", "surrogateescape"), self._end
         try:
             if self._file.write(content) < len(content):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -72,7 +76,7 @@ class ChangeRows:
             raise
 
     def _cut_half_a_row(self) -> None:
-        end = self.place.bytes
+        end = self._end
         start = self._file.seek(max(0, end - _LONGEST_ROW))
         if last := self._file.read(end - start):
             self._file.truncate(start + last.rfind(b"\n") + 1)
@@ -82,7 +86,7 @@ class ChangeRows:
 
         A file that is shorter than a place was begun anew, as by logrotate: all its rows came after the state.
         """
-        end = self.place.bytes
+        end = self._end
         starts = {name: one.bytes if one.bytes <= end else 0 for name, one in places.items() if one.file == self._name}
         at = self._file.seek(min(starts.values(), default=end))
         for line in self._file.read(end - at).splitlines(keepends=True):

@@ -1,4 +1,4 @@
-"""Videos of a door-like region that shows one of two packaged pictures, under changing light."""
+"""Videos in which a region shows one of two pictures that the packaged model tells apart, in changing light."""
 
 from fractions import Fraction
 
