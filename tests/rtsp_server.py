@@ -1,6 +1,6 @@
 """A real RTSP server (GStreamer's), for tests; run by the system's Python, which has its bindings.
 
-usage: rtsp_server.py PIPELINE [USER PASSWORD [basic|digest]]
+usage: rtsp_server.py PORT PIPELINE [USER PASSWORD basic|digest]
 
 It prints its port and serves `/stream` until its standard input ends.
 """
@@ -18,12 +18,12 @@ from gi.repository import GLib, Gst, GstRtsp, GstRtspServer  # noqa: E402
 Gst.init(None)
 server = GstRtspServer.RTSPServer()
 server.set_address("127.0.0.1")
-server.set_service("0")
+server.set_service(sys.argv[1])
 factory = GstRtspServer.RTSPMediaFactory()
-factory.set_launch(f"( {sys.argv[1]} name=pay0 )")
+factory.set_launch(f"( {sys.argv[2]} name=pay0 )")
 factory.set_shared(True)
-if len(sys.argv) > 3:
-    user, password, method = (*sys.argv[2:], "digest")[:3]
+if len(sys.argv) > 4:
+    user, password, method = sys.argv[3:]
     auth = GstRtspServer.RTSPAuth()
     chosen = {"basic": GstRtsp.RTSPAuthMethod.BASIC, "digest": GstRtsp.RTSPAuthMethod.DIGEST}[method]
     auth.set_supported_methods(chosen)
@@ -34,7 +34,9 @@ if len(sys.argv) > 3:
     else:
         auth.add_digest(user, password, token)
     server.set_auth(auth)
-    role = Gst.Structure.new_from_string("user, media.factory.access=(boolean)true, media.factory.construct=(boolean)true")
+    role = Gst.Structure.new_from_string(
+        "user, media.factory.access=(boolean)true, media.factory.construct=(boolean)true"
+    )
     factory.add_role_from_structure(role)
 server.get_mount_points().add_factory("/stream", factory)
 server.attach(None)

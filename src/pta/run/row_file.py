@@ -106,8 +106,8 @@ class CsvRows:
         self._writer.writerows(rows)
 
 
-def _flag_or_name(cell: bool | str) -> str:
-    return _name_to_cell(cell) if isinstance(cell, str) else to_json(cell)
+def _flag_or_name(cell: bool | float | str | None) -> str:
+    return "" if cell is None else _name_to_cell(cell) if isinstance(cell, str) else to_json(cell)
 
 
 def _rounded(values: Iterable[float]) -> list[float]:

@@ -48,6 +48,12 @@ def is_video(text: str) -> bool:
     return _CAMERA.fullmatch(text) is not None or PurePath(text).suffix.lower() in ENDINGS
 
 
+def how_to_pipe(scheme: str) -> str:
+    """What to do with a stream of pictures that is not read."""
+    command = "ffmpeg -i ADDRESS -r 2 -f image2pipe -c:v mjpeg - | pta predict - --frames …"
+    return f"pta reads videos from files, rtsp://, http:// and camera:N, not {scheme}://; pipe the frames: {command}"
+
+
 @dataclass(frozen=True)
 class VideoAddress:
     """Where a video is. `place` may hold secrets in its query; `shown` does not."""
@@ -91,10 +97,7 @@ def _parse_url(given: str, login: Login | None, may_hold_login: bool) -> VideoAd
         raise InvalidParameter("the address of a camera cannot be read: it has no valid host and port") from None
     scheme = url.scheme.lower()
     if scheme not in _PORTS:
-        command = "ffmpeg -i ADDRESS -r 2 -f image2pipe -c:v mjpeg - | pta predict - --frames …"
-        raise UnreadableFile(
-            f"pta reads videos from files, rtsp://, http:// and camera:N, not {scheme}://; pipe it: {command}"
-        )
+        raise UnreadableFile(how_to_pipe(scheme))
     if not _HOST.fullmatch(host) or not given.isascii() or not given.isprintable() or " " in given or port == 0:
         raise InvalidParameter(f"a camera has an address like {scheme}://HOST:PORT/PATH, in ASCII and without spaces")
     if "@" in url.netloc:

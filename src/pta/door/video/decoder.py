@@ -36,7 +36,8 @@ class Decoder:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._pipe = self._process.stdout.fileno()
         with suppress(ImportError, OSError):
             from fcntl import fcntl
