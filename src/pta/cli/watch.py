@@ -6,7 +6,6 @@ from pathlib import Path
 from threading import Event
 from typing import Annotated
 
-import click
 import typer
 
 from pta.cli.messages import say, warn
@@ -32,6 +31,7 @@ _CHECK_SECONDS = 20.0  # that a camera has for its first picture
 
 
 def watch(
+    context: typer.Context,
     camera: CameraOptions,
     given: WatchOptions,
     source: Annotated[
@@ -47,7 +47,7 @@ def watch(
 ) -> None:
     """Watch regions of cameras: tell of each change of the answer once it is confirmed, and adapt to the pictures."""
     if config is not None:
-        _require_alone()
+        _require_alone(context)
         given, cameras = read_configuration(config)
     elif source is not None:
         cameras = [named_camera(name, source, camera)]
@@ -68,12 +68,11 @@ def watch(
         _watch(given, named, cameras, states)
 
 
-def _require_alone() -> None:
+def _require_alone(context: typer.Context) -> None:
     """Refuse options beside a configuration, which has them all."""
-    context = click.get_current_context()
     for parameter in context.command.params:
         source = context.get_parameter_source(str(parameter.name))
-        if source is click.core.ParameterSource.COMMANDLINE and parameter.name not in ("config", "check"):
+        if source is not None and source.name == "COMMANDLINE" and parameter.name not in ("config", "check"):
             raise InvalidParameter(f"{parameter.opts[0]} cannot be used with --config; write it into that file")
 
 
@@ -115,7 +114,7 @@ def _check(given: WatchOptions, cameras: Sequence[NamedCamera]) -> None:
 
 def _problem_with(one: NamedCamera) -> str | None:
     """What is the matter with a camera, if no picture comes from it in time."""
-    with Camera(one.address, one.name, one.options.timing, one.options.regions) as camera:
+    with Camera(one.address, one.name, one.options.timing, one.options.video.reading.regions) as camera:
         camera.wait(_CHECK_SECONDS)
         if frames := camera.take():
             sizes = (f"{frame.region} {frame.image.shape[1]}×{frame.image.shape[0]}".strip() for frame in frames)
@@ -159,7 +158,9 @@ def _watch(
 def _watched(one: NamedCamera, regions: Sequence[WatchedRegion], changed: Event) -> WatchedCamera:
     """A camera, which begins where the region that is furthest behind has stopped."""
     first = min(region.begins_at for region in regions)
-    camera = Camera(one.address, one.name, one.options.timing, one.options.regions, on_change=changed.set, first=first)
+    camera = Camera(
+        one.address, one.name, one.options.timing, one.options.video.reading.regions, on_change=changed.set, first=first
+    )
     return WatchedCamera(camera, regions, Silence(one.options.silent_after))
 
 

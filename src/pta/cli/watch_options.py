@@ -4,7 +4,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -12,9 +12,10 @@ import typer
 
 from pta.cli import expanded, options
 from pta.cli.output import STDOUT
+from pta.cli.video_options import VideoOptions
 from pta.door.files import read_text
 from pta.door.plain_files import require_no_link
-from pta.door.video import Login, Region, Timing, VideoAddress, require_private, require_regions
+from pta.door.video import Login, Timing, VideoAddress, require_private
 from pta.errors import InvalidParameter, UnreadableFile, first_line, naming, nearest, shown
 from pta.run.watch.change import RegionName
 from pta.run.watch.command import Command
@@ -23,6 +24,7 @@ from pta.run.watch.mqtt import Broker
 from pta.run.webhook import Receiver, read_key
 
 Given = TypeVar("Given")
+_USUAL_STEP = 0.5  # seconds
 _NAME = re.compile(r"[\w .-]{1,64}")
 _HAS_LOGIN = re.compile(r"\w+://[^/]*@")
 
@@ -31,10 +33,7 @@ _HAS_LOGIN = re.compile(r"\w+://[^/]*@")
 class CameraOptions:
     """What is seen of a camera, and when its answers count as changed."""
 
-    region: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=X,Y,W,H", help="A part of the picture, in pixels or per cent; may be repeated."),
-    ] = None
+    video: VideoOptions
     classes: Annotated[
         list[str] | None,
         typer.Option(
@@ -43,14 +42,9 @@ class CameraOptions:
         ),
     ] = None
     templates: options.Templates = "clip"
-    every: Annotated[str | None, typer.Option(metavar="TIME", help="Take one moment in so much time: 2s, 500ms.")] = (
-        None
-    )
-    fps: Annotated[float | None, typer.Option(help="Take so many moments per second.", show_default="2")] = None
     confirm: Annotated[int, typer.Option(help="Equal answers in a row that make a change.")] = 3
     enter: Annotated[float, typer.Option(help="The least probability of a new answer.")] = 0.5
     leave: Annotated[float, typer.Option(help="The old answer must be less probable than this.")] = 0.5
-    login: Annotated[Path | None, typer.Option(help="File with USER:PASSWORD of the camera.")] = None
     silent_after: Annotated[
         float | None, typer.Option(min=0.1, help="Seconds without a picture after which the alarm silent is raised.")
     ] = None
@@ -62,17 +56,13 @@ class CameraOptions:
 
     @property
     def timing(self) -> Timing:
-        """Which moments are taken."""
-        return Timing.of(self.every, 2.0 if self.every is None and self.fps is None else self.fps)
-
-    @property
-    def regions(self) -> tuple[Region, ...]:
-        """The parts of the picture; none for the whole."""
-        return require_regions(map(Region.parse, self.region or []))
+        """Which moments are taken: two per second, unless something else is asked for."""
+        timing = self.video.reading.timing
+        return timing if timing.every is not None else replace(timing, every=_USUAL_STEP)
 
     def names(self) -> dict[str, list[str]]:
         """The class names of each region, read from their files."""
-        regions = [one.name for one in self.regions] or [""]
+        regions = [one.name for one in self.video.reading.regions] or [""]
         given: dict[str, str | None] = dict.fromkeys(regions)
         for one in self.classes or []:
             region, equals, rest = one.partition("=")
@@ -175,7 +165,7 @@ def named_camera(name: str, source: str, given: CameraOptions, *, may_hold_login
     """Check what can be checked without the camera."""
     if not _NAME.fullmatch(name):
         raise InvalidParameter(f"a camera has a name of letters, digits, spaces, dots and hyphens, not {shown(name)}")
-    login = None if given.login is None else Login.from_file(given.login)
+    login = given.video.reading.login
     _ = given.needs, given.timing
     classes = {RegionName(name, region): names for region, names in given.names().items()}
     return NamedCamera(name, VideoAddress.parse(source, login, may_hold_login=may_hold_login), given, classes)
