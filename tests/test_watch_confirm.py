@@ -1,5 +1,7 @@
 """An answer changes after so many equal ones in a row: compared with a slow twin that looks at the whole past."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -54,7 +56,7 @@ def test_changes_are_those_of_the_definition(pictures, need):
 @given(recordings(), needs)
 def test_two_changes_are_never_to_the_same_answer_nor_closer_than_confirm(pictures, need):
     found = changes(pictures, Confirm(need))
-    for (before, label), (after, other) in zip(found, found[1:], strict=False):
+    for (before, label), (after, other) in pairwise(found):
         assert label != other
         assert after - before >= need.equal
 
@@ -83,7 +85,7 @@ def test_answers_before_and_after_a_gap_do_not_confirm_each_other():
 
 @pytest.mark.parametrize("wrong", [{"equal": 0}, {"equal": 2.5}, {"enter": 1.5}, {"leave": "often"}])
 def test_impossible_needs_are_refused(wrong):
-    with pytest.raises(InvalidParameter, match="confirm|enter|leave"):
+    with pytest.raises(InvalidParameter, match=r"confirm|enter|leave"):
         Confirmation(**wrong)
 
 

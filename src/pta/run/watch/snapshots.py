@@ -3,8 +3,6 @@
 import os
 import re
 import secrets
-from collections import deque
-from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from stat import S_ISREG
@@ -33,8 +31,7 @@ class Snapshots:
                 (entry, entry.stat(follow_symlinks=False)) for entry in os.scandir(folder) if _OWN.match(entry.name)
             ]
         files = sorted((one.st_mtime_ns, entry.name, one.st_size) for entry, one in found if S_ISREG(one.st_mode))
-        self._kept = deque((name, size) for _, name, size in files)
-        self._bytes = sum(size for _, size in self._kept)
+        self._kept = {name: size for _, name, size in files}  # the oldest first
 
     def deliver(self, taken: tuple[Change, NDArray[np.uint8]]) -> None:
         """Write the picture of a change; the same change again replaces it."""
@@ -44,19 +41,17 @@ class Snapshots:
         content = encoded.getvalue()
         if len(content) > self._most_bytes:
             raise Refused(f"a picture has {len(content):,} bytes, and all together may have {self._most_bytes:,}")
-        self._make_room(len(content))
         parts = (change.camera, change.region or "picture", change.time, change.label)
         name = f"pta-{'-'.join(re.sub(r'[^A-Za-z0-9_.]', '_', part)[:_LONGEST] for part in parts)}.jpg"
+        self._kept.pop(name, None)
+        while self._kept and (
+            len(self._kept) >= self._most or sum(self._kept.values()) + len(content) > self._most_bytes
+        ):
+            oldest = next(iter(self._kept))
+            (self._folder / oldest).unlink(missing_ok=True)
+            del self._kept[oldest]
         self._write(name, content)
-        self._kept.append((name, len(content)))
-        self._bytes += len(content)
-
-    def _make_room(self, size: int) -> None:
-        while self._kept and (len(self._kept) >= self._most or self._bytes + size > self._most_bytes):
-            name, freed = self._kept.popleft()
-            self._bytes -= freed
-            with suppress(FileNotFoundError):
-                (self._folder / name).unlink()
+        self._kept[name] = len(content)
 
     def _write(self, name: str, content: bytes) -> None:
         temporary = self._folder / f".pta-{secrets.token_hex(8)}"
