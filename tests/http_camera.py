@@ -54,6 +54,12 @@ class _Handler(BaseHTTPRequestHandler):
     def play_mjpeg(self):
         self.parts(self.numbers())
 
+    def play_stops(self):
+        """Sends ten pictures, and no more."""
+        contents = self.numbers()
+        self.parts(next(contents) for _ in range(10))
+        self.server.stopping.wait()
+
     def play_without_lengths(self):
         self.parts(self.numbers(), length=False)
 

@@ -22,7 +22,6 @@ from pta.data.open import open_samples
 from pta.data.sample_set import SampleSet
 from pta.data.sources.video import VideoReading
 from pta.data.views import Mode
-from pta.door.video.address import is_video
 from pta.errors import InvalidParameter
 from pta.models import find_device
 from pta.run.encoding import OnError
@@ -111,7 +110,7 @@ def extract(
         extract_on_cluster(OnCluster(cluster, out, json), pictures, names, texts, replace)
         return
     require_decoder(reading.decode, named.modality, find_device(model.device))
-    if is_video(source):
+    if video.reading.takes(source):
         reading = dataclasses.replace(reading, processes=False)  # one decoder serves all frames
     else:
         video.require_none()

@@ -55,6 +55,8 @@ def predict(given: PredictOptions) -> None:
     goes_on = given.rows.append or given.state.resume
     with given.alone(names, top, of_frames):
         given.watching.require_place(append=goes_on, replace=given.rows.replace)
+        if isinstance(source, VideoFrames):
+            source.check()
         start = find_start(source, given.state, given.rows)
         encoder = named.encoder  # from here on, nothing is left that could be checked without it
         classifier = _classifier(given, encoder, texts, total)

@@ -26,7 +26,6 @@ from pta.data.sources.webdataset import is_shards, list_shards, open_shards
 from pta.door.files import as_path, exists
 from pta.door.images.frames import split_frames
 from pta.door.refused_places import require_place_with_samples
-from pta.door.video.address import is_video
 from pta.errors import InvalidParameter, UnreadableFile, nearest, shown
 
 GROUP = "pta.sources"
@@ -108,7 +107,7 @@ def open_samples(
     as_path(source)
     if class_names is not None:
         require_texts("class names", class_names)
-    if video is not None and is_video(str(source)):
+    if video is not None and video.takes(str(source)):
         if modality != IMAGES:
             raise InvalidParameter(f"a video holds pictures, but the model reads {modality.name}s")
         return open_video(str(source), class_names, video, limits)
@@ -159,7 +158,7 @@ def open_places(
 
     Standard input holds the paths of samples, one per line, or with `frames` pictures themselves.
     """
-    videos = [place for place in places if is_video(place)]
+    videos = [place for place in places if video is not None and video.takes(place)]
     if video is not None and videos:
         if len(videos) < len(places):
             raise InvalidParameter(f"videos cannot be mixed with other paths; give {shown(videos[0])} by itself")

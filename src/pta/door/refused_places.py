@@ -17,15 +17,16 @@ _PHOTOS = (".heic", ".heif", ".avif")
 def require_place_with_samples(given: str) -> None:
     """Refuse a URL, a video, a photograph in a format that is not read, and a file of features or of a state.
 
-    >>> require_place_with_samples("https://example.org/a b.jpg")
+    >>> require_place_with_samples("s3://bucket/a b.jpg")
     Traceback (most recent call last):
-    pta.errors.UnreadableFile: pta does not read URLs; download it first: curl -fLO 'https://example.org/a b.jpg'
+    pta.errors.UnreadableFile: pta does not read URLs; download it first: curl -fLO 's3://bucket/a b.jpg'
     """
     url = _URL.match(given)
     if url and url[1].lower() in _OTHER_STREAMS:
         raise UnreadableFile(how_to_pipe(url[1].lower()))
     if url and url[1].lower() not in _STREAMS:
-        raise UnreadableFile(f"pta does not read URLs; download it first: curl -fLO {shlex.quote(given)}")
+        advice = "; of a camera, say how often: --every 2s" if url[1].lower() in ("http", "https") else ""
+        raise UnreadableFile(f"pta does not read URLs; download it first: curl -fLO {shlex.quote(given)}{advice}")
     ending = PurePath(given).suffix.lower()
     if is_unread_photo(given):
         raise UnreadableFile(how_to_convert(given))

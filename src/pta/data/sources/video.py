@@ -13,6 +13,7 @@ from pta.core.limits import USUAL_LIMITS, Limits
 from pta.core.modality import IMAGES, Modality
 from pta.data.sample_set import SampleSet
 from pta.door.video import Camera, Frame, Login, Region, Timing, VideoAddress, require_regions, video_frames
+from pta.door.video.address import is_video
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, UnreadableSample
 
 OF_FRAMES = ("time", "region", "gap")
@@ -28,6 +29,10 @@ class VideoReading:
     timing: Timing = field(default_factory=Timing)
     regions: tuple[Region, ...] = ()
     login: Login | None = None
+
+    def takes(self, place: str) -> bool:
+        """Whether a place is read as a video; an address of the web only if it is said how often."""
+        return is_video(place) and (self.timing.every is not None or not place.lower().startswith("http"))
 
     def address(self, place: str) -> VideoAddress:
         """A place with the login."""
@@ -75,6 +80,7 @@ class VideoFrames:
             raise InvalidParameter("pta predict reads one camera, or files; pta watch reads several cameras")
         self.regions = require_regions(reading.regions)
         self._reading, self._limits, self._seen = reading, limits, ""
+        reading.camera(self._addresses[0], limits)  # refuses times that it does not have
         self.remarks: list[str] = []
         """What there is to say about the videos that are over."""
 
@@ -82,6 +88,14 @@ class VideoFrames:
     def columns(self) -> list[str]:
         """Those that rows have because samples are frames."""
         return ["time", *["region"] * bool(self.regions), *["gap"] * self.is_live]
+
+    def check(self) -> None:
+        """Refuse the first video if no frame of it comes, or if the regions are not inside."""
+        moments = video_frames(Camera(self._addresses[0], "", None, self.regions, limits=self._limits))
+        try:
+            next(moments)
+        finally:
+            moments.close()
 
     def seen(self, key: str | None) -> None:
         """Count what is missing since a former run as a gap before the first frame of a camera."""

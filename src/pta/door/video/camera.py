@@ -4,7 +4,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import asdict, dataclass, replace
 from types import TracebackType
 from typing import Any, Self
@@ -230,7 +230,7 @@ class Camera:
         self._on_change()
 
 
-def video_frames(camera: Camera) -> Iterator[list[Frame]]:
+def video_frames(camera: Camera) -> Generator[list[Frame]]:
     """The moments of a camera in order. What ends a file, or keeps a live camera from beginning, is raised."""
     with camera:
         while True:
