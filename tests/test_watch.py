@@ -7,9 +7,12 @@ import signal
 import time
 
 import pytest
-from doors import CLASSES, door, write_video
 
-BOX = "100,20,120,120"
+pytest.importorskip("av", reason="PyAV is not installed")
+
+from doors import BOX, CLASSES, door
+from videos import write_video
+
 HOLD, CHANGES = 20, 20
 WATCH = ["watch", "door.mp4", "--region", f"door={BOX}", "--classes", CLASSES, "--model", "embedded", "--fps", 5]
 

@@ -209,7 +209,7 @@ def test_a_snapshot_is_for_its_owner_alone_and_named_after_its_change(tmp_path):
     finally:
         os.umask(before)
     (name,) = pictures(folder)
-    assert name == "pta-yard-gate-2026_11_19T05_00_00_00_00-.._..____x_.jpg"
+    assert name == "pta-yard-gate-2026_11_19T05_00_00_00_00-.._..___x_.jpg"
     assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
 
 

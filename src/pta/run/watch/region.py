@@ -143,9 +143,8 @@ class WatchedRegion:
         began = time.monotonic()
         if self.course.changes >= self._written:  # else rows of later changes stand before that place
             self.course.rows = rows
-        self.course.waiting = {
-            name: [change for change in changes if change.place == self.name] for name, changes in waiting.items()
-        }
+        for name, changes in waiting.items():  # what waits for an action that there is not now is kept
+            self.course.waiting[name] = [change for change in changes if change.place == self.name]
         key = f"{self.course.source}@{self.course.last[1]:.3f}"
         record = StreamRecord(self.course.frames, key, "", None, "", watch=self.course.packed())
         try:
