@@ -28,6 +28,7 @@ NOT_RUN = {
     r"^pta reproduce (?!--list)": "takes minutes; tests/test_reproduce.py runs it on less",
     r"--method (difftpt|all)|--views-from": "needs generated pictures, or takes minutes",
     r"^pta (serve|stream|journal) ": "needs a running service; tests/test_serve_document.py has one",
+    r"^pta watch ": "needs a video and a broker; tests/test_camera_page.py has them",
     r"^pta audit ": "waits for a person; tests/test_audit.py and tests/test_audit_page.py have one",
     r"--cluster|--features features/": "needs Ray; tests/test_cluster_ray.py has one",
     r"combined.base=mta|FILE-WITH-VIEWS": "needs a file with views; tests/test_evaluate.py runs it",
