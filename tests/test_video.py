@@ -396,6 +396,14 @@ def test_a_file_waits_until_its_frames_are_taken(clip):
     assert [number_of(frame.image) for frame in moments] == list(range(30))
 
 
+def test_no_module_of_the_current_folder_is_imported(tmp_path, clip, monkeypatch):
+    for name in ("av", "json", "numpy", "pta"):
+        (tmp_path / f"{name}.py").write_text("open('imported', 'w').close()")
+    monkeypatch.chdir(tmp_path)
+    assert len(taken(clip)[0]) == 30
+    assert not (tmp_path / "imported").exists()
+
+
 def test_a_decoder_that_dies_costs_its_video_only(tmp_path, clip):
     long = write_video(tmp_path / "long.mkv", map(grey, range(300)))
     with Camera(VideoAddress.parse(str(long))) as camera:

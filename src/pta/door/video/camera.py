@@ -1,5 +1,6 @@
 """A camera or a file: one thread that keeps a decoder running, and the frames that nobody has taken yet."""
 
+import logging
 import random
 import threading
 import time
@@ -17,6 +18,7 @@ from pta.door.video.timing import Timing
 from pta.door.video.wire import Picture
 from pta.errors import MachineFailure, MissingPackage, PtaError, UnreadableFile, how_to_install
 
+_log = logging.getLogger("pta.video")
 _AHEAD = 4  # moments of a file that wait to be taken
 _PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 _LOOK = 0.2  # seconds between looks
@@ -160,6 +162,8 @@ class Camera:
                 break
             if self._closing.is_set():
                 break
+            if failure is not None and self.last is not None and str(failure) != str(self.failure):
+                _log.warning("%s; it is tried again", failure)
             with self._changed:
                 self.failure = failure
                 self._changed.notify_all()

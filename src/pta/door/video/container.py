@@ -61,13 +61,8 @@ def _video_stream(container: Any, request: dict[str, Any], *, live: bool) -> Any
     codec.options = {"max_pixels": str(request["max_pixels"])}
     codec.thread_type = "SLICE" if live else "AUTO"  # frames of a camera are wanted at once
     codec.thread_count = 1 if live else request["threads"]
-    codec.flags |= codec_flags().output_corrupt  # so that broken frames are counted, and not only left out
+    codec.flags |= av.codec.context.Flags.output_corrupt  # so that broken frames are counted, and not only left out
     return stream
-
-
-def codec_flags() -> Any:
-    """PyAV's names of a codec's flags."""
-    return av.codec.context.Flags
 
 
 def _frames(container: Any, stream: Any, output: Output) -> Iterator[Any]:
@@ -134,12 +129,11 @@ def _play_file(request: dict[str, Any], output: Output) -> None:
             container.seek(int((first + _start(stream)) / stream.time_base), stream=stream)
         clock, last = _FileClock(stream), None
         for frame in _frames(container, stream, output):
-            last = clock.time(frame)
+            before, last = last, clock.time(frame)
             if output.is_past(last):
                 break
-            if output.wants(last) and last >= first - 1e-6:
+            if last != before and output.wants(last) and last >= first - 1e-6:
                 output.send(last, _pixels(frame), jumps=clock.jumps)
-        output.end(length=last)
 
 
 def _start(stream: Any) -> float:
@@ -161,9 +155,8 @@ class _FileClock:
             now = 0.0 if self._last is None else self._last + self._step
         else:
             now = frame.pts * self._base - self._start + self._shift
-            if self._last is not None and now <= self._last:
-                if now < self._last:
-                    self.jumps += 1
+            if self._last is not None and now < self._last:
+                self.jumps += 1
                 self._shift += self._last + self._step - now
                 now = self._last + self._step
         self._last = now

@@ -103,7 +103,9 @@ def _within(url: SplitResult, location: str) -> SplitResult:
     """Where a redirect leads, which must be the same host."""
     try:
         to = urlsplit(urljoin(url.geturl(), location))
-        is_same = (to.scheme, to.hostname, to.port or None) == (url.scheme, url.hostname, url.port or None)
+        usual = {"http": 80, "https": 443}
+        host, other = ((one.scheme, one.hostname, one.port or usual.get(one.scheme)) for one in (url, to))
+        is_same = host == other
     except ValueError:
         is_same = False
     if not is_same:
