@@ -5,8 +5,8 @@
 A process plays cameras over HTTP (MJPEG, 640×360, 10 frames per second, a smooth picture that changes); one of them
 sends its head and then nothing. `pta watch` takes two frames per second of each. Its loop runs in this process, with
 every camera's decoder in one of its own, all on the processors of `--cores`; the player has those, too. `rate` counts
-the frames that were answered in the time after all cameras but the hanging one had come. `model` is the packaged one, or
-CLIP ViT-B/32 with random weights. `processors` is the processor time of loop and decoders by the wall time. `load` is
+the frames that were answered after all cameras but the hanging one had come. `model` is the packaged one, or CLIP
+ViT-B/32 with random weights. `processors` is the processor time of loop and decoders by the wall time. `load` is
 the system's load average before: above the number of cores, others took part of them.
 """
 

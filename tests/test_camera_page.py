@@ -60,7 +60,7 @@ def test_the_page_leads_from_a_video_to_a_topic(place, pta):
     assert "6 changes" in several.stderr
     assert broken_down.stdout == ""
     assert sorted(path.name for path in Path("states").iterdir()) == [
-        f"{name}.safetensors" for name in ("camera.door", "door.door", "hall.left", "hall.right")
+        f"{name}.safetensors" for name in ("camera@door", "door@door", "hall@left", "hall@right")
     ]
 
 

@@ -81,6 +81,6 @@ def test_no_change_is_lost_or_written_twice_when_it_is_killed(commands, pta, pla
         kills -= 1
         if code == 0:
             (killed / name).unlink()
-            (killed / "states" / "camera.door.safetensors").unlink()
+            (killed / "states" / "camera@door.safetensors").unlink()
     assert pta(*command, cwd=place).returncode == 0
     assert told(killed / name) == told(whole / name)

@@ -152,6 +152,10 @@ def test_check_is_fine_without_changing_anything(pta, clip, tmp_path):
         ('[camera."a/b"]\nsource = "door.mp4"\nclasses = "a,b"', "a camera has a name of letters"),
         ('[camera.a]\nsource = "nowhere.mp4"\nclasses = "a,b"', "no such file: 'nowhere.mp4'"),
         ('[camera.a]\nsource = "door.mp4"\nclasses = "a,b"\nregion = {a = "1,2,3"}', "a region is NAME=X,Y,W,H"),
+        (
+            '[camera.a]\nsource = "door.mp4"\nregion = {gate = "0,0,9,9"}\nclasses = {gat = "a,b"}',
+            "no region is called 'gat'; did you mean 'gate'?",
+        ),
         ('mqtt = "http://x"\n[camera.a]\nsource = "door.mp4"\nclasses = "a,b"', "mqtt is an address like"),
         ('mqtt_login = "x"\n[camera.a]\nsource = "door.mp4"\nclasses = "a,b"', "--mqtt-login belongs to --mqtt"),
         ('alarm_url = "ftp://x"\n[camera.a]\nsource = "door.mp4"\nclasses = "a,b"', "the alarm URL must be"),
@@ -201,7 +205,7 @@ def test_options_beside_a_configuration_are_refused(pta):
 
 def test_a_state_that_cannot_be_its_own_is_refused(pta, clip, tmp_path):
     (tmp_path / "states").mkdir()
-    (tmp_path / "states" / "camera.door.safetensors").write_bytes(b"no state")
+    (tmp_path / "states" / "camera@door.safetensors").write_bytes(b"no state")
     done = pta("watch", clip, *REGION, "--state", "states")
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
@@ -221,6 +225,6 @@ def test_a_broker_that_is_not_there_loses_nothing(pta, clip, tmp_path, monkeypat
     assert "mqtt: 0 delivered, 2 not delivered, 0 given up; the same command tries again" in done.stderr
     assert len((tmp_path / "rows.csv").read_text().splitlines()) == 3
     assert pta(*command).returncode == 0
-    kept = read_record(tmp_path / "states" / "camera.door.safetensors").watch["waiting"]
+    kept = read_record(tmp_path / "states" / "camera@door.safetensors").watch["waiting"]
     assert [one["label"] for one in kept["mqtt"]] == CLASSES.split(",")
     assert len((tmp_path / "rows.csv").read_text().splitlines()) == 3

@@ -90,8 +90,8 @@ def _require_usable(given: WatchOptions, named: NamedModel, cameras: Sequence[Na
 
 
 def _state(folder: Path | None, region: RegionName) -> Path | None:
-    """The state of a region: CAMERA.REGION.safetensors."""
-    return None if folder is None else folder / f"{'.'.join(filter(None, region))}.safetensors"
+    """The state of a region: CAMERA@REGION.safetensors, with a sign that no name has."""
+    return None if folder is None else folder / f"{'@'.join(filter(None, region))}.safetensors"
 
 
 def _check(given: WatchOptions, cameras: Sequence[NamedCamera]) -> None:

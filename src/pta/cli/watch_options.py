@@ -66,8 +66,11 @@ class CameraOptions:
         given: dict[str, str | None] = dict.fromkeys(regions)
         for one in self.classes or []:
             region, equals, rest = one.partition("=")
-            of_one = bool(equals) and region in given
-            given |= {region: rest} if of_one else {name: one for name in regions if given[name] is None}
+            if equals and region not in given:
+                raise InvalidParameter(
+                    f"--classes {one}: no region is called {shown(region)}; {nearest(region, given)}"
+                )
+            given |= {region: rest} if equals else {name: one for name in regions if given[name] is None}
         return {region: options.read_classes(classes) for region, classes in given.items()}
 
 

@@ -45,14 +45,14 @@ def opened_outlets(
         if (receiver := given.receiver()) is not None:
             actions.append(posting(receiver))
             alarms = Webhook(receiver)
+        if given.snapshots is not None:
+            snapshots = Snapshots(given.snapshots, given.snapshots_most, int(given.snapshots_mib * _MIB))
         if (broker := given.broker()) is not None:
             behind = {change.place for change in waiting.get("mqtt", ())}
             latest = [one.newest for name, one in courses.items() if one.newest is not None and name not in behind]
             classes = {name: region.classifier.classes for name, region in regions.items()}
             mqtt = MqttMessages(broker, classes, latest, home_assistant=given.home_assistant)
             actions.append(Action("mqtt", mqtt.deliver))
-        if given.snapshots is not None:
-            snapshots = Snapshots(given.snapshots, given.snapshots_most, int(given.snapshots_mib * _MIB))
         yield Outlets(actions, waiting, snapshots, mqtt, alarms), rows
 
 

@@ -1,6 +1,7 @@
 """The loop of `pta watch`: what the cameras have is answered in batches, and no camera waits for another."""
 
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Event
@@ -71,7 +72,8 @@ class Watch:
             for one in self.cameras:
                 one.camera.close()
             self.outlets.close(seconds)
-        self._save_all()
+            if not isinstance(sys.exception(), KeyboardInterrupt):  # told to stop at once
+                self._save_all()
 
     def _take(self) -> list[tuple[WatchedCamera, WatchedRegion, Frame]]:
         """What the cameras have, one moment of each in turn, up to the size of a batch."""
