@@ -58,14 +58,15 @@ def watch(
     if check:
         _check(given, cameras)
         return
-    if given.state is not None:
-        make_folder(given.state)
     states = {region: _state(given.state, region) for one in cameras for region in one.classes}
-    with sole_writers(given.rows, *states.values()):
-        for region, names in ((region, names) for one in cameras for region, names in one.classes.items()):
-            if (state := states[region]) is not None and state.exists():
-                require_saved_for(state, names, given.method.method)
-        _watch(given, named, cameras, states)
+    with sole_writers(given.rows):
+        if given.state is not None:
+            make_folder(given.state)
+        with sole_writers(*states.values()):
+            for region, names in ((region, names) for one in cameras for region, names in one.classes.items()):
+                if (state := states[region]) is not None and state.exists():
+                    require_saved_for(state, names, given.method.method)
+            _watch(given, named, cameras, states)
 
 
 def _require_alone(context: typer.Context) -> None:
