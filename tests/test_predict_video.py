@@ -50,6 +50,13 @@ def test_rows_of_a_video_have_its_times(pta, tmp_path, film):
     assert "gap" not in rows[0]
 
 
+def test_flags_stay_flags_beside_times(pta, film):
+    done = pta("predict", film, *FIXED, "--every", "1", "--reject-below", "0.5")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {0.0, 1.0} <= {row["time"] for row in rows}
+    assert all(type(row["rejected"]) is bool and type(row["time"]) is float for row in rows)
+
+
 def test_each_region_is_a_stream_of_its_own(pta, tmp_path, film):
     found = {}
     for name, regions in (("left", LEFT), ("right", RIGHT), ("both", (*LEFT, *RIGHT))):

@@ -33,6 +33,12 @@ def clip(tmp_path_factory):
     return write_video(tmp_path_factory.mktemp("clip") / "clip.mp4", map(grey, range(30)))
 
 
+@pytest.fixture(scope="module")
+def long(tmp_path_factory):
+    """More frames than wait in a pipe."""
+    return write_video(tmp_path_factory.mktemp("long") / "long.mkv", map(grey, range(300)))
+
+
 def taken(path, timing=None, regions=(), **how):
     camera = Camera(VideoAddress.parse(str(path)), "", timing, regions, **how)
     return [frame for moment in video_frames(camera) for frame in moment], camera
@@ -371,12 +377,12 @@ def children():
     return {int(pid): args for pid, parent, args in rows if parent == str(os.getpid()) and "video.process" in args}
 
 
-def test_a_decoder_ends_with_its_camera_and_names_no_file(clip):
-    address = replace(VideoAddress.parse(str(clip)), login=Login("me", "secret"))
+def test_a_decoder_ends_with_its_camera_and_names_no_file(long):
+    address = replace(VideoAddress.parse(str(long)), login=Login("me", "secret"))
     with Camera(address) as camera:
         wait_for(lambda: camera.counts.moments)
         (args,) = children().values()
-        assert "clip" not in args
+        assert "long" not in args
         assert "secret" not in args
     assert not children()
     assert threads_named("camera") == 0
@@ -404,8 +410,7 @@ def test_no_module_of_the_current_folder_is_imported(tmp_path, clip, monkeypatch
     assert not (tmp_path / "imported").exists()
 
 
-def test_a_decoder_that_dies_costs_its_video_only(tmp_path, clip):
-    long = write_video(tmp_path / "long.mkv", map(grey, range(300)))
+def test_a_decoder_that_dies_costs_its_video_only(clip, long):
     with Camera(VideoAddress.parse(str(long))) as camera:
         wait_for(lambda: camera.counts.moments)
         os.kill(next(iter(children())), signal.SIGKILL)
@@ -417,8 +422,7 @@ def test_a_decoder_that_dies_costs_its_video_only(tmp_path, clip):
         assert len(taken(clip)[0]) == 30
 
 
-def test_a_decoder_that_hangs_is_stopped(tmp_path):
-    long = write_video(tmp_path / "long.mkv", map(grey, range(300)))
+def test_a_decoder_that_hangs_is_stopped(long):
     with Camera(VideoAddress.parse(str(long)), stall=0.5) as camera:
         wait_for(lambda: camera.counts.moments or camera.failure)
         for child in children():
@@ -429,13 +433,13 @@ def test_a_decoder_that_hangs_is_stopped(tmp_path):
     assert not children()
 
 
-def test_a_decoder_ends_when_its_parent_is_killed(clip):
+def test_a_decoder_ends_when_its_parent_is_killed(long):
     program = (
-        "import sys, time\nfrom pta.door.video import *\nfrom pta.door.video import camera as module\n"
+        "import sys, time\nfrom pta.door.video import *\n"
         "camera = Camera(VideoAddress.parse(sys.argv[1])); camera.start(); camera.wait(1000)\n"
         "print(camera._decoder._process.pid, flush=True); time.sleep(1000)"
     )
-    with subprocess.Popen([sys.executable, "-c", program, str(clip)], stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen([sys.executable, "-c", program, str(long)], stdout=subprocess.PIPE, text=True) as parent:
         decoder = int(parent.stdout.readline())
         parent.kill()
     wait_for(lambda: not is_running(decoder))

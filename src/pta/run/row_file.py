@@ -75,7 +75,7 @@ class JsonLines:
             ranks = [map(_JSON_ANSWER.__mod__, zip(*rank, strict=True)) for rank in zip(labels, values, strict=True)]
             more = (f', "top": [{", ".join(ranked)}]' for ranked in zip(*ranks, strict=True))
         for name, cells in held.more.items():
-            more = map((f'{{}}, "{name}": {{}}').format, more, map(_name_to_json, cells))
+            more = map((f'{{}}, "{name}": {{}}').format, more, map(_value_to_json, cells))
         first = (map(to_json, paths), labels[0], values[0], *zero_shot, _json_numbers(held.entropies))
         return list(map(_JSON_ROW.__mod__, zip(*first, more, strict=True)))
 
@@ -104,6 +104,10 @@ class CsvRows:
             given = {"path": csv_cell(path), REASON: csv_cell(why)}
             rows.insert(place, tuple(given.get(column) for column in self._columns))
         self._writer.writerows(rows)
+
+
+def _value_to_json(cell: bool | float | str | None) -> str:
+    return _name_to_json(cell) if isinstance(cell, str) else to_json(cell)  # a cache takes 1.0 for True
 
 
 def _flag_or_name(cell: bool | float | str | None) -> str:
