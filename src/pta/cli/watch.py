@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Event
 from typing import Annotated
@@ -17,7 +18,7 @@ from pta.core.modality import IMAGES
 from pta.door.claims import sole_writers
 from pta.door.plain_files import make_folder
 from pta.door.video import Camera
-from pta.errors import InvalidParameter, MachineFailure, PtaError
+from pta.errors import InvalidParameter, MachineFailure, MissingPackage, PtaError, how_to_install
 from pta.methods import adapter_class
 from pta.methods.state_file import require_saved_for
 from pta.monitor.silence import Silence
@@ -79,6 +80,8 @@ def _require_alone(context: typer.Context) -> None:
 
 def _require_usable(given: WatchOptions, named: NamedModel, cameras: Sequence[NamedCamera]) -> None:
     """Check what needs neither the model nor a camera."""
+    if find_spec("av") is None:
+        raise MissingPackage(f"videos and cameras need PyAV; {how_to_install('video')}")
     method = adapter_class(given.method.name)
     _ = given.method.parameters
     if method.scope != "sample":

@@ -3,9 +3,8 @@
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Thread
@@ -32,48 +31,22 @@ _STEP_SECONDS = 5.0  # for connecting, and for the broker's answer to a message
 _RECONNECT_SECONDS = (1, 60)  # the pause after a lost connection, doubled up to the second
 
 
-@dataclass(frozen=True)
 class Broker:
     """Where messages go: mqtt[s]://HOST[:PORT][/PREFIX], how to log in, and the certificates that are trusted."""
 
-    address: str
-    login: Login | None = None
-    certificates: Path | None = None
-
-    def __post_init__(self) -> None:
+    def __init__(self, address: str, login: Login | None = None, certificates: Path | None = None) -> None:
         if find_spec("paho") is None:
             raise MissingPackage(f"mqtt needs paho-mqtt; {how_to_install('mqtt')}")
-        found = _ADDRESS.fullmatch(self.address)
-        if found is None or int(found["port"] or 0) >= 2**16 or not self.address.isprintable():
+        found = _ADDRESS.fullmatch(address)
+        if found is None or int(found["port"] or 0) >= 2**16 or not address.isprintable():
             wanted = "mqtt://HOST[:PORT][/PREFIX], or mqtts:// with TLS, without a password and + or # in the prefix"
             raise InvalidParameter(f"mqtt is an address like {wanted}")
-        if self.certificates is not None and not found["tls"]:
+        self.address, self.login, self.certificates = address, login, certificates
+        self.host, self.has_tls = found["host"].strip("[]"), bool(found["tls"])
+        if certificates is not None and not self.has_tls:
             raise InvalidParameter("mqtt_certificates belong to an address that begins with mqtts://")
-
-    @property
-    def _parts(self) -> Mapping[str, str | None]:
-        found = _ADDRESS.fullmatch(self.address)
-        return {} if found is None else found.groupdict()
-
-    @property
-    def host(self) -> str:
-        """The name or address of its machine."""
-        return (self._parts["host"] or "").strip("[]")
-
-    @property
-    def has_tls(self) -> bool:
-        """Whether the connection is encrypted and the certificate checked."""
-        return bool(self._parts["tls"])
-
-    @property
-    def port(self) -> int:
-        """The port, by default that of the protocol."""
-        return int(self._parts["port"] or (8883 if self.has_tls else 1883))
-
-    @property
-    def topics(self) -> Topics:
-        """The topics below the prefix."""
-        return Topics((self._parts["prefix"] or "pta").strip("/"))
+        self.port = int(found["port"] or (8883 if self.has_tls else 1883))
+        self.topics = Topics((found["prefix"] or "pta").strip("/"))
 
 
 class MqttMessages:
