@@ -34,7 +34,7 @@ from pta.models import Encoder, load_encoder
 from pta.monitor.silence import Silence
 from pta.run.watch.change import RegionName
 from pta.run.watch.confirm import Confirmation
-from pta.run.watch.loop import Watch, WatchedCamera
+from pta.run.watch.loop import Watch, WatchedCamera, leave_cores_to_decoders
 from pta.run.watch.outlets import Outlets
 from pta.run.watch.region import WatchedRegion
 
@@ -136,6 +136,7 @@ def main() -> None:
     given = parser.parse_args()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])
     torch.set_num_threads(given.cores)
+    leave_cores_to_decoders()
     ours, theirs = multiprocessing.Pipe()
     player = multiprocessing.get_context("spawn").Process(target=play, args=(theirs,), daemon=True)
     player.start()

@@ -24,7 +24,7 @@ from pta.methods.state_file import require_saved_for
 from pta.monitor.silence import Silence
 from pta.run.classifier import Classifier
 from pta.run.watch.change import RegionName
-from pta.run.watch.loop import Watch, WatchedCamera
+from pta.run.watch.loop import Watch, WatchedCamera, leave_cores_to_decoders
 from pta.run.watch.mqtt import MqttMessages
 from pta.run.watch.region import WatchedRegion
 
@@ -134,6 +134,7 @@ def _watch(
     states: Mapping[RegionName, Path | None],
 ) -> None:
     """Watch until all videos are over or a signal comes, and print a summary."""
+    leave_cores_to_decoders()
     changed, regions = Event(), dict[RegionName, WatchedRegion]()
     for one in cameras:
         for region, names in one.classes.items():

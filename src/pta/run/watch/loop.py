@@ -1,6 +1,7 @@
 """The loop of `pta watch`: what the cameras have is answered in batches, and no camera waits for another."""
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,15 @@ from pta.run.watch.rows import ChangeRows
 _LOOK_SECONDS = 0.2  # between looks at the clock and for signals
 _CLOSING_SECONDS = 10.0  # for what waits to be delivered
 _log = logging.getLogger("pta.watch")
+
+
+def leave_cores_to_decoders() -> None:
+    """Use half of torch's threads, unless OMP_NUM_THREADS says how many.
+
+    Threads of torch wait by spinning. Beside processes that decode, two on two cores took ten times as long as one.
+    """
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, torch.get_num_threads() // 2))
 
 
 @dataclass
