@@ -1,5 +1,6 @@
 """Live cameras: MJPEG and snapshots over HTTP, RTSP, reconnecting, gaps, and what hostile ones try."""
 
+import shutil
 import socket
 import ssl
 import subprocess
@@ -137,6 +138,7 @@ def test_logins_are_given_as_they_are_asked_for_and_to_nobody_else(server):
     assert {given for _, given in server.asked} == {None}
 
 
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path):
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     call = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1", "-days", "2"]

@@ -3,9 +3,10 @@
 import csv
 import io
 import json
+import re
 import signal
-import subprocess
 import tarfile
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ pytest.importorskip("av", reason="PyAV is not installed")
 
 from effort import repeated
 from http_camera import http_camera
-from videos import fashion_frames, grey, write_video
+from videos import command_line, fashion_frames, grey, write_video
 
 import pta as package
 from pta.data import open_samples
@@ -155,6 +156,17 @@ def test_a_camera_is_predicted_until_it_is_stopped_and_says_what_was_missed(comm
     assert rows[gaps[0]]["gap"] == pytest.approx(rows[gaps[0]]["time"] - rows[gaps[0] - 1]["time"], abs=0.01)
 
 
+def test_what_was_broken_is_said_when_a_camera_is_stopped(commands, tmp_path):
+    with http_camera() as server:
+        how = [*FIXED, "--every", "0.05", "--out", "rows.csv"]
+        commands.start("predict", f"{server.url}/broken", *how, folder=tmp_path)
+        while commands.is_running(0.01) and len(lines(tmp_path / "rows.csv")) < 6:
+            pass
+        commands.send_signal(signal.SIGINT)
+        assert commands.wait() == 128 + signal.SIGINT
+        assert re.search(r"[1-9]\d* broken frames were skipped", commands.stderr.read())
+
+
 def test_a_camera_that_stops_is_noticed(commands, tmp_path):
     with http_camera() as server:
         how = [*FIXED, "--every", "0.05", "--silent-after", "1", "--out", "rows.csv"]
@@ -177,7 +189,7 @@ def test_no_row_state_message_or_record_holds_the_login(commands, tmp_path):
         commands.start("predict", f"{server.url}/digest?token=hidden", *how, folder=tmp_path)
         while commands.is_running(0.01) and len(lines(tmp_path / "rows.jsonl")) < 3:
             pass
-        listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+        listed = " ".join(command_line(place.name) for place in Path("/proc").glob("[0-9]*"))
         commands.send_signal(signal.SIGTERM)
         commands.wait()
         said = commands.stderr.read()
@@ -189,6 +201,7 @@ def test_no_row_state_message_or_record_holds_the_login(commands, tmp_path):
         assert b"bWU6c2VjcmV0" not in content, path
         assert path == "log.txt" or b"hidden" not in content, path
     assert "secret" not in said
+    assert "video.process" in listed
     assert "secret" not in listed
 
 

@@ -119,6 +119,9 @@ NOT_EXECUTED = {
     'device="cuda"': "needs a GPU; tests/test_program.py runs it",
     **({} if find_spec("av") else {"film.mp4": "needs PyAV"}),
     "127.0.0.1:8080": "needs a running service; tests/test_serve_document.py has one",
+    '"linear.npz"': "needs an export; tests/test_export.py runs it without torch",
+    '"head.onnx"': "needs an export; tests/test_export.py runs it without torch",
+    '"camera.onnx"': "needs an export; tests/test_export.py runs it without torch",
 }
 
 

@@ -18,7 +18,7 @@ av = pytest.importorskip("av", reason="PyAV is not installed")
 
 from effort import repeated
 from processes import wait_for
-from videos import SIZE, grey, number_of, write_video
+from videos import SIZE, children_of, command_line, grey, is_running, number_of, write_video
 
 import pta
 from pta.core.limits import Limits
@@ -371,10 +371,9 @@ def test_damaged_files_of_all_kinds_end_in_one_line_or_in_frames(tmp_path):
 
 
 def children():
-    """The processes that decode for this one."""
-    listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
-    rows = [line.split(None, 2) for line in listed.splitlines()[1:]]
-    return {int(pid): args for pid, parent, args in rows if parent == str(os.getpid()) and "video.process" in args}
+    """The processes that decode for this one, with their command lines."""
+    found = {process: command_line(process) for process in children_of(os.getpid())}
+    return {process: line for process, line in found.items() if "video.process" in line}
 
 
 def test_a_decoder_ends_with_its_camera_and_names_no_file(long):
@@ -443,13 +442,6 @@ def test_a_decoder_ends_when_its_parent_is_killed(long):
         decoder = int(parent.stdout.readline())
         parent.kill()
     wait_for(lambda: not is_running(decoder))
-
-
-def is_running(process):
-    found = subprocess.run(
-        ["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True, check=False
-    ).stdout
-    return bool(found.strip()) and not found.strip().startswith("Z")
 
 
 # -- logins ------------------------------------------------------------------------------------------------------------

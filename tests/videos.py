@@ -1,6 +1,7 @@
 """Videos made on the spot: of colours, of packaged pictures, with changing rates, and damaged."""
 
 from fractions import Fraction
+from pathlib import Path
 
 import av
 import numpy as np
@@ -48,3 +49,22 @@ def fashion_frames(names, count, size=(320, 240)):
         frame[20:132, 20:132] = pictures[number // 5 % 2][..., None]
         frame[20:132, 180:292] = pictures[1 - number // 5 % 2][..., None]
         yield frame
+
+
+def command_line(process):
+    """The command line of a process, empty if it has ended."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def children_of(process):
+    """The processes that a process has started."""
+    tasks = Path(f"/proc/{process}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+def is_running(process):
+    """Whether a process has not ended."""
+    return bool(command_line(process))

@@ -160,6 +160,8 @@ def _predict(
                     bar.update(task, completed=start.progress.taken, description=tally.add(part))
             is_refused = total is None and video is None and not start.progress.taken
         finally:
+            if video is not None:
+                video.close()
             number = interrupted()
             if number or not is_refused or start.progress.taken > before:
                 saved = f"; state saved to {stream.saved_to}" if stream.saved_to else ""

@@ -81,8 +81,17 @@ class VideoFrames:
         self.regions = require_regions(reading.regions)
         self._reading, self._limits, self._seen = reading, limits, ""
         reading.camera(self._addresses[0], limits)  # refuses times that it does not have
-        self.remarks: list[str] = []
-        """What there is to say about the videos that are over."""
+        self._cameras = list[Camera]()
+
+    @property
+    def remarks(self) -> list[str]:
+        """What there is to say about what was read."""
+        return [remark for camera in self._cameras for remark in _remarks(camera)]
+
+    def close(self) -> None:
+        """Stop reading, from any thread."""
+        for camera in self._cameras:
+            camera.close()
 
     @property
     def columns(self) -> list[str]:
@@ -125,15 +134,12 @@ class VideoFrames:
             yield from self._samples(address)
 
     def _samples(self, address: VideoAddress, first: float = 0.0) -> Iterator[VideoSample]:
-        camera = self._reading.camera(address, self._limits, first)
+        self._cameras.append(camera := self._reading.camera(address, self._limits, first))
         room = threading.Semaphore(_UNREAD)
-        try:
-            for moment in video_frames(camera):
-                for frame in self._with_gap(moment):
-                    room.acquire()
-                    yield VideoSample(frame, self.columns, room)
-        finally:
-            self.remarks += _remarks(camera)
+        for moment in video_frames(camera):
+            for frame in self._with_gap(moment):
+                room.acquire()
+                yield VideoSample(frame, self.columns, room)
 
     def _with_gap(self, moment: list[Frame]) -> list[Frame]:
         place, _, time = self._seen.partition("#")[0].rpartition("@")

@@ -157,10 +157,10 @@ class Camera:
         while not self._closing.is_set():
             began = time.monotonic()
             failure = self._play()
+            if self._closing.is_set():
+                break
             if not self.address.is_live:
                 self.failure = failure
-                break
-            if self._closing.is_set():
                 break
             if failure is not None and self.last is not None and str(failure) != str(self.failure):
                 _log.warning("%s; it is tried again", failure)
