@@ -118,6 +118,7 @@ def test_the_commands_of_a_page_run_one_after_the_other(page, reader, pta, monke
 NOT_EXECUTED = {
     'device="cuda"': "needs a GPU; tests/test_program.py runs it",
     **({} if find_spec("av") else {"film.mp4": "needs PyAV"}),
+    'push_to_hub("OWNER': "sends to the hub; tests/test_hub.py has one of its own",
     "127.0.0.1:8080": "needs a running service; tests/test_serve_document.py has one",
     '"linear.npz"': "needs an export; tests/test_export.py runs it without torch",
     '"head.onnx"': "needs an export; tests/test_export.py runs it without torch",

@@ -37,6 +37,7 @@ from pta.methods.state_file import Monitored
 from pta.models import Encoder, load_encoder
 from pta.run.encoding import encode_prepared, samples_of
 from pta.run.gpu.encoder_program import EncoderProgram
+from pta.run.on_hub import OnHub
 from pta.run.reading import Decode, Decoding, Reading, Views, open_decoding
 
 Named = Sequence[str | None] | str | None
@@ -224,7 +225,7 @@ _CHECKED = {
 }
 
 
-class Classifier:
+class Classifier(OnHub):
     """Classifies samples, and adapts to every sample it classifies.
 
     A sample is whatever `Encoder.as_raw` takes: a path, bytes, or an object in memory, such as a Pillow image.
@@ -281,8 +282,10 @@ class Classifier:
         **parameters: Any,
     ) -> None:
         self.encoder = model if isinstance(model, Encoder) else load_encoder(model, device=device, dtype=dtype)
+        self.model_name = None if isinstance(model, Encoder) else model
         suited = self.encoder.modality.prompts
         prompts = load_templates(templates, suited) if isinstance(templates, str) else templates
+        self.templates, self.descriptions = prompts, descriptions
         folder = default_cache() if cache == "default" else None if cache is None else as_path(cache)
         how: dict[str, Any] = {"descriptions": descriptions, "cache": folder}
         how["keep_prompts"] = "prompts" in adapter_class(method).needs_with(parameters)
