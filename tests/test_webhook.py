@@ -191,7 +191,7 @@ def test_slow_server_is_cut_off(answer, scheme, monkeypatch):
 def test_slow_server_does_not_delay_the_end_of_a_program(answer):
     with answering(answer) as url:
         code = f"""
-from pta.run.webhook import Webhook
+from pta.run.webhook import Receiver, Webhook
 hook = Webhook(Receiver({url!r}, None, ["127.0.0.1"]))
 for number in range(200):
     hook.send({{"number": number}})

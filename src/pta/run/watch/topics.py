@@ -74,7 +74,7 @@ def _identifier(name: str) -> str:
     """A name that Home Assistant takes; where signs are replaced, with a digest that tells it from others.
 
     >>> _identifier("gate"), _identifier("pta/yard")
-    ('gate', 'pta_yard_06a0dbf5')
+    ('gate', 'pta_yard_6ed373fa')
     """
     plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
     digest = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
