@@ -65,16 +65,16 @@ def test_goodbye_is_offline_and_so_is_a_kill(real, tmp_path):
     with listening(real.port, "pta/status") as came:
         with messages(real.url, home_assistant=False) as sent:
             sent.deliver(change())
+            wait_for(lambda: texts(came, "pta/status") == ["online"])
         wait_for(lambda: texts(came, "pta/status") == ["online", "offline"])
         code = f"""
 import time
 from pta.run.watch.mqtt import Broker, MqttMessages
-MqttMessages(Broker({real.url!r}), {{}}, (), home_assistant=False).wait()
-print(flush=True)
+sent = MqttMessages(Broker({real.url!r}), {{}}, (), home_assistant=False)
 time.sleep(1000)
 """
-        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
-            process.stdout.readline()
+        with subprocess.Popen([sys.executable, "-c", code]) as process:
+            wait_for(lambda: len(texts(came, "pta/status")) == 3)
             process.kill()
         wait_for(lambda: texts(came, "pta/status") == ["online", "offline"] * 2)
 
