@@ -482,4 +482,4 @@ def test_without_network_folders_and_cached_names_load_and_nothing_is_printed(
 
 def test_without_transformers_the_line_says_what_to_install(monkeypatch, folders):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    assert message_of(folders["clip"]) == "hf: models need transformers; run pip install -e '.[hf]' in the clone of pta"
+    assert message_of(folders["clip"]) == "hf: models need transformers; run pip install 'pta-vlm[hf]'"

@@ -294,8 +294,8 @@ BROKEN = RuntimeError("operator torchvision::nms does not exist\nand more")
 @pytest.mark.parametrize(
     ("missing", "words"),
     [
-        ("open_clip", r"need open_clip, .*pip install -e '\.\[openclip\]'.*to torch \d"),
-        ("torchvision", r"need torchvision, .*pip install -e '\.\[openclip\]'.*to torch \d"),
+        ("open_clip", r"need open_clip, .*pip install 'pta-vlm\[openclip\]'.*to torch \d"),
+        ("torchvision", r"need torchvision, .*pip install 'pta-vlm\[openclip\]'.*to torch \d"),
         (None, r"does not load \(operator torchvision::nms does not exist\); run pip"),  # for another torch
     ],
 )
