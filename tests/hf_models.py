@@ -9,7 +9,13 @@ import sentencepiece
 import torch
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE
-from transformers import CLIPConfig, CLIPModel, SiglipConfig, SiglipImageProcessorPil, SiglipModel
+from transformers import CLIPConfig, CLIPModel, SiglipConfig, SiglipModel
+
+try:
+    from transformers import CLIPImageProcessorPil, SiglipImageProcessorPil
+except ImportError:  # transformers 4 has them without the end of the name
+    from transformers import CLIPImageProcessor as CLIPImageProcessorPil
+    from transformers import SiglipImageProcessor as SiglipImageProcessorPil
 
 IMAGE_SIZE, PATCH_SIZE, DIM = 64, 16, 32
 CLIP_LENGTH, SIGLIP_LENGTH = 77, 64

@@ -24,8 +24,8 @@ pytest.importorskip("sentencepiece")
 
 import huggingface_hub
 import transformers
-from hf_models import SIGLIP_LENGTH, write_hf_clip, write_hf_siglip, write_hf_siglip2
-from transformers import AutoModel, AutoTokenizer, CLIPImageProcessorPil, CLIPModel, SiglipImageProcessorPil
+from hf_models import SIGLIP_LENGTH, CLIPImageProcessorPil, SiglipImageProcessorPil, write_hf_clip, write_hf_siglip, write_hf_siglip2
+from transformers import AutoModel, AutoTokenizer, CLIPModel
 
 from pta.door.images import CLIP_PREPROCESSING, Preprocessing
 from pta.errors import InvalidParameter, UnavailableModel
