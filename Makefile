@@ -28,7 +28,7 @@ define INSTALL_DEV
 endef
 
 .PHONY: demo test test-all test-crash test-soak test-fuzz test-serve-fuzz test-gpu test-kills test-settings check docs format benchmark tables train-embedded train-embedded-points clean
-.PHONY: build check-dist try-wheel oldest test-oldest test-newest check-workflows check-citation real-weights release-check release
+.PHONY: build check-dist try-wheel oldest test-oldest test-newest check-workflows check-citation real-weights release-check release check-tag
 
 demo: .venv/installed
 	$(BIN)/pta demo
@@ -138,7 +138,7 @@ test-newest:
 	$(BIN)/pytest -n auto --dist loadfile $(PYTEST)
 
 check-workflows: .venv-tools/installed
-	.venv-tools/bin/zizmor --offline --config .github/zizmor.yml .github
+	.venv-tools/bin/zizmor --offline .github
 
 check-citation: .venv-tools/installed
 	.venv-tools/bin/cffconvert --validate
@@ -154,6 +154,10 @@ release-check: check test docs check-dist try-wheel check-workflows check-citati
 # Fills in the date, commits and tags; nothing is sent. VERSION=0.1.0 may say which version is meant.
 release:
 	@$(PYTHON) releasing/release.py $(VERSION)
+
+# In the workflow of a release: whether the tag is this version, with its date.
+check-tag:
+	@$(PYTHON) releasing/release.py --tag "$$GITHUB_REF_NAME"
 
 .venv-tools/installed: releasing/requirements.txt
 	$(PYTHON) -m venv .venv-tools

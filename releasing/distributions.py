@@ -1,6 +1,6 @@
 """What is in the sdist and in the wheel, and what must not be.
 
-    python releasing/distributions.py FOLDER
+python releasing/distributions.py FOLDER
 """
 
 import re
@@ -17,7 +17,9 @@ LARGEST_WHEEL = 10_000_000  # bytes
 BUILT_FROM = {"pyproject.toml", "README.md", "LICENSE", "releasing/pypi_readme.py"}
 MADE_BY_THE_BUILD = {"PKG-INFO", ".gitignore"}  # the second tells the builder what to leave out
 MACHINE_PATH = re.compile(rb"(?:/home|/Users|/root)/[\w.-]+|[A-Z]:\\Users\\|" + re.escape(bytes(ROOT)))
-TEST = re.compile(r"(?:^|/)(?:tests?|benchmarks?|training)/|(?:^|/)(?:test_|conftest\.py)|\.egg-info|__pycache__|\.pyc$")
+TEST = re.compile(
+    r"(?:^|/)(?:tests?|benchmarks?|training)/|(?:^|/)(?:test_|conftest\.py)|\.egg-info|__pycache__|\.pyc$"
+)
 
 
 def package_files() -> set[str]:

@@ -1,6 +1,7 @@
 """`make release`: check that a release can be made, fill in its date, commit and tag it. Nothing is sent anywhere.
 
-    python releasing/release.py [VERSION]
+python releasing/release.py [VERSION]
+python releasing/release.py --tag TAG     check that a tag is a release of this commit
 """
 
 import re
@@ -24,7 +25,10 @@ def check(root: Path, wanted: str | None = None) -> str:
     version = str(project["version"])
     if wanted not in (None, version):
         raise CannotRelease(f"VERSION={wanted}, but pyproject.toml says {version}; change it there, and commit that")
-    for file, pattern in {"CITATION.cff": r"^version: (\S+)$", "src/pta/__init__.py": r'^__version__ = "(.+)"$'}.items():
+    for file, pattern in {
+        "CITATION.cff": r"^version: (\S+)$",
+        "src/pta/__init__.py": r'^__version__ = "(.+)"$',
+    }.items():
         said = re.findall(pattern, (root / file).read_text(encoding="utf-8"), flags=re.MULTILINE)
         if said != [version]:
             raise CannotRelease(f"{file} says version {', '.join(said) or 'nothing'}, pyproject.toml says {version}")
@@ -34,7 +38,9 @@ def check(root: Path, wanted: str | None = None) -> str:
     if newest[2] != "unreleased":
         raise CannotRelease(f"CHANGELOG.md says {version} was released: {newest[2]}; a new release needs a new version")
     if "Repository" not in project.get("urls", {}):
-        raise CannotRelease('pyproject.toml needs the address of the repository: [project.urls] Repository = "https://…"')
+        raise CannotRelease(
+            'pyproject.toml needs the address of the repository: [project.urls] Repository = "https://…"'
+        )
     if changed := git(root, "status", "--porcelain").splitlines():
         raise CannotRelease(f"{len(changed)} file(s) are not committed, {changed[0][3:]} first; commit or remove them")
     if git(root, "tag", "--list", f"v{version}"):
@@ -63,6 +69,18 @@ def release(root: Path, version: str, date: str) -> None:
     git(root, "tag", "--annotate", f"v{version}", "--message", f"Release {version}")
 
 
+def check_tag(root: Path, tag: str) -> None:
+    """Refuse a tag that is not the version of pyproject.toml, or whose changelog has no date."""
+    version = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    if tag != f"v{version}":
+        raise CannotRelease(
+            f"the tag is {tag or 'not given'}, pyproject.toml says {version}; make release makes the tag"
+        )
+    newest = HEADING.search((root / "CHANGELOG.md").read_text(encoding="utf-8"))
+    if newest is None or newest[1] != version or newest[2] == "unreleased":
+        raise CannotRelease(f"CHANGELOG.md does not begin with {version} and its date; make release fills it in")
+
+
 def git(root: Path, *arguments: str) -> str:
     """What git says."""
     try:
@@ -78,6 +96,9 @@ def git(root: Path, *arguments: str) -> str:
 def main(arguments: list[str]) -> str | None:
     """The message of a refusal, or none."""
     try:
+        if arguments[:1] == ["--tag"]:
+            check_tag(ROOT, *arguments[1:])
+            return None
         version = check(ROOT, *filter(None, arguments))
         release(ROOT, version, datetime.now(UTC).date().isoformat())
     except CannotRelease as error:

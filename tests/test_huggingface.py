@@ -24,7 +24,14 @@ pytest.importorskip("sentencepiece")
 
 import huggingface_hub
 import transformers
-from hf_models import SIGLIP_LENGTH, CLIPImageProcessorPil, SiglipImageProcessorPil, write_hf_clip, write_hf_siglip, write_hf_siglip2
+from hf_models import (
+    SIGLIP_LENGTH,
+    CLIPImageProcessorPil,
+    SiglipImageProcessorPil,
+    write_hf_clip,
+    write_hf_siglip,
+    write_hf_siglip2,
+)
 from transformers import AutoModel, AutoTokenizer, CLIPModel
 
 from pta.door.images import CLIP_PREPROCESSING, Preprocessing
