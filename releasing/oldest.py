@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 CONSTRAINTS = ROOT / "constraints-oldest.txt"
 HEAD = """\
-# The lowest versions that pyproject.toml allows. `make oldest` writes this file, `make test-oldest` runs the tests on it.
+# The lowest versions that pyproject.toml allows. `make oldest` writes this file, `make test-oldest` tests with it.
 """
 REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[\w,]+\])?>=([\w.]+)")
 

@@ -1,13 +1,12 @@
-"""CLIP and SigLIP with real weights on real data, beside the paper's numbers. It has never run: nobody here had the network.
+"""CLIP and SigLIP with real weights on real data, beside the paper's numbers. It has never run.
 
     python releasing/real_weights.py FOLDER
 
-It downloads DTD and Pets (1.4 GB) from the places that the catalogue names, unless FOLDER has them, and the models from the hub.
-CLIP ViT-B/16 must be within half a point of the paper's row "CLIP"; SigLIP, of which the paper has no row, not below that row.
+It downloads DTD and Pets (1.4 GB) from where the catalogue says, unless FOLDER has them, and the models from the hub.
+CLIP ViT-B/16 must be within half a point of the paper's CLIP; SigLIP, of which the paper has no number, not below it.
 """
 
 import json
-import os
 import subprocess
 import sys
 import tarfile
@@ -32,7 +31,7 @@ def download(address: str, place: Path) -> None:
     partial = place.with_name(place.name + ".part")
     with urlopen(address, timeout=PATIENCE) as answer, partial.open("wb") as file:
         copyfileobj(answer, file)
-    os.replace(partial, place)
+    partial.replace(place)
 
 
 def prepare(name: str, root: Path, fetch: Callable[[str, Path], None] = download) -> None:

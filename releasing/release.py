@@ -10,21 +10,20 @@ import sys
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 HEADING = re.compile(r"^## (\S+), (.+)$", flags=re.MULTILINE)
+UNRELEASED = "unreleased"
 
 
 class CannotRelease(Exception):
     """Why not, and what to do, in one line."""
 
 
-def check(root: Path, wanted: str | None = None) -> str:
-    """The version that can be released now."""
-    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    version = str(project["version"])
-    if wanted not in (None, version):
-        raise CannotRelease(f"VERSION={wanted}, but pyproject.toml says {version}; change it there, and commit that")
+def check_versions(root: Path) -> tuple[str, str]:
+    """The version, which all files must name, and the date that the changelog gives it."""
+    version = _project(root)["version"]
     for file, pattern in {
         "CITATION.cff": r"^version: (\S+)$",
         "src/pta/__init__.py": r'^__version__ = "(.+)"$',
@@ -35,9 +34,17 @@ def check(root: Path, wanted: str | None = None) -> str:
     newest = HEADING.search((root / "CHANGELOG.md").read_text(encoding="utf-8"))
     if newest is None or newest[1] != version:
         raise CannotRelease(f"the first heading of CHANGELOG.md must be: ## {version}, unreleased")
-    if newest[2] != "unreleased":
-        raise CannotRelease(f"CHANGELOG.md says {version} was released: {newest[2]}; a new release needs a new version")
-    if "Repository" not in project.get("urls", {}):
+    return version, newest[2]
+
+
+def check(root: Path, wanted: str | None = None) -> str:
+    """The version that can be released now."""
+    if wanted not in (None, said := _project(root)["version"]):
+        raise CannotRelease(f"VERSION={wanted}, but pyproject.toml says {said}; change it there, and commit that")
+    version, date = check_versions(root)
+    if date != UNRELEASED:
+        raise CannotRelease(f"CHANGELOG.md says {version} was released: {date}; a new release needs a new version")
+    if "Repository" not in _project(root).get("urls", {}):
         raise CannotRelease(
             'pyproject.toml needs the address of the repository: [project.urls] Repository = "https://…"'
         )
@@ -50,12 +57,23 @@ def check(root: Path, wanted: str | None = None) -> str:
     return version
 
 
+def check_tag(root: Path, tag: str) -> None:
+    """Refuse a tag that is not the version of pyproject.toml, or whose changelog has no date."""
+    version, date = check_versions(root)
+    if tag != f"v{version}":
+        raise CannotRelease(
+            f"the tag is {tag or 'not given'}, pyproject.toml says {version}; make release makes the tag"
+        )
+    if date == UNRELEASED:
+        raise CannotRelease(f"CHANGELOG.md has no date for {version}; make release fills it in")
+
+
 def release(root: Path, version: str, date: str) -> None:
     """Write the date, commit and tag; if git refuses, everything is as it was."""
     changelog, citation = root / "CHANGELOG.md", root / "CITATION.cff"
     before = {path: path.read_text(encoding="utf-8") for path in (changelog, citation)}
     changelog.write_text(
-        before[changelog].replace(f"## {version}, unreleased", f"## {version}, {date}", 1), encoding="utf-8"
+        before[changelog].replace(f"## {version}, {UNRELEASED}", f"## {version}, {date}", 1), encoding="utf-8"
     )
     others = re.sub(r"^date-released: .*\n", "", before[citation], flags=re.MULTILINE)
     dated = others.replace(f"version: {version}\n", f"version: {version}\ndate-released: {date}\n", 1)
@@ -69,18 +87,6 @@ def release(root: Path, version: str, date: str) -> None:
     git(root, "tag", "--annotate", f"v{version}", "--message", f"Release {version}")
 
 
-def check_tag(root: Path, tag: str) -> None:
-    """Refuse a tag that is not the version of pyproject.toml, or whose changelog has no date."""
-    version = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    if tag != f"v{version}":
-        raise CannotRelease(
-            f"the tag is {tag or 'not given'}, pyproject.toml says {version}; make release makes the tag"
-        )
-    newest = HEADING.search((root / "CHANGELOG.md").read_text(encoding="utf-8"))
-    if newest is None or newest[1] != version or newest[2] == "unreleased":
-        raise CannotRelease(f"CHANGELOG.md does not begin with {version} and its date; make release fills it in")
-
-
 def git(root: Path, *arguments: str) -> str:
     """What git says."""
     try:
@@ -91,6 +97,10 @@ def git(root: Path, *arguments: str) -> str:
         said = " ".join((done.stderr or done.stdout).split())
         raise CannotRelease(f"git {arguments[0]} refused: {said[:300]}")
     return done.stdout.rstrip()
+
+
+def _project(root: Path) -> dict[str, Any]:
+    return tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
 def main(arguments: list[str]) -> str | None:

@@ -1,7 +1,7 @@
 """What a new user has: the installed wheel, a folder that is not the clone, and the pages of the documentation.
 
-Run it with the Python of an environment that has the wheel alone (`make try-wheel`). It runs `pta demo`, the README's Python,
-the commands of docs/first-hour.md and the notebooks, with the packaged model in the place of one from the hub.
+Run it with the Python of an environment that has the wheel alone (`make try-wheel`). It runs `pta demo`, the README's
+Python, docs/first-hour.md and the notebooks, with the packaged model in the place of one from the hub.
 """
 
 import json

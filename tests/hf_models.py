@@ -13,8 +13,8 @@ from transformers import CLIPConfig, CLIPModel, SiglipConfig, SiglipModel
 
 try:
     from transformers import CLIPImageProcessorPil, SiglipImageProcessorPil
-except ImportError:  # transformers 4 has them without the end of the name
-    from transformers import CLIPImageProcessor as CLIPImageProcessorPil
+except ImportError:  # in transformers 4 their names have no end
+    from transformers import CLIPImageProcessor as CLIPImageProcessorPil  # noqa: F401
     from transformers import SiglipImageProcessor as SiglipImageProcessorPil
 
 IMAGE_SIZE, PATCH_SIZE, DIM = 64, 16, 32

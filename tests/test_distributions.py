@@ -11,6 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 pytest.importorskip("hatchling")
 
+from pypi_readme import shown
+
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
@@ -37,6 +39,14 @@ def test_the_page_of_the_index_has_no_link_into_the_clone(built):
     assert "# pta\n" in text
     for place in ("](docs/", 'src="docs/', "](src/", "<!-- n:"):
         assert place not in text
+
+
+def test_links_of_the_readme_lead_to_the_released_version():
+    text = 'See [a](docs/a.md#b), [c](https://c.org) <!-- n: 1 -->2<!-- end -->.\n\n<img src="i.png" width="5">\n\nEnd.'
+    there = shown(text, "https://example.org/pta", "1.2")
+    assert "[a](https://example.org/pta/blob/v1.2/docs/a.md#b), [c](https://c.org) 2." in there
+    assert '<img src="https://example.org/pta/raw/v1.2/i.png" width="5">' in there
+    assert shown(text, None, "1.2") == "See a, [c](https://c.org) 2.\n\nEnd."
 
 
 UNWANTED = {
