@@ -163,6 +163,8 @@ def write_words(snapshot, *words):
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers
 
+    if transformers.__version__.startswith("4."):
+        pytest.skip("transformers 4 needs more of torchvision than the stand-in has")
     vocabulary = {word: number for number, word in enumerate(["<end>", "<unknown>", *words])}
     rules = Tokenizer(models.WordLevel(vocabulary, unk_token="<unknown>"))
     rules.pre_tokenizer = pre_tokenizers.Whitespace()
