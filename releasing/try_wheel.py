@@ -6,6 +6,7 @@ Python, docs/first-hour.md and the notebooks, with the packaged model in the pla
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -48,8 +49,11 @@ def steps() -> Iterator[tuple[str, str, list[str]]]:
 
 
 def _code(notebook: Path) -> str:
+    """The notebook's Python; what it gives to the shell is run as there."""
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    code = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    calls = re.sub(r"^!(.*)$", lambda found: f"subprocess.run({found[1]!r}, shell=True, check=True)", code, flags=re.M)
+    return f"import subprocess\n{calls}"
 
 
 def main() -> str | None:
