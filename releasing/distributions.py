@@ -1,6 +1,6 @@
 """What is in the sdist and in the wheel, and what must not be.
 
-python releasing/distributions.py FOLDER
+python releasing/distributions.py [FOLDER]
 """
 
 import re
@@ -65,7 +65,7 @@ def _unwanted(contents: dict[str, bytes]) -> Iterator[str]:
             yield f"has {place[0].decode()!r}, a path of a machine, in {name}"
 
 
-def main(folder: str) -> str | None:
+def main(folder: str = "dist") -> str | None:
     """The faults of the one wheel and the one sdist in a folder, or none."""
     faults = []
     for pattern, look in {"*.whl": faults_of_a_wheel, "*.tar.gz": faults_of_an_sdist}.items():
@@ -78,4 +78,4 @@ def main(folder: str) -> str | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

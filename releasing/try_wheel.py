@@ -45,10 +45,10 @@ def steps() -> Iterator[tuple[str, str, list[str]]]:
     for block in others:
         yield "first-hour", "first-hour.md, Python", ["python", "-c", block]
     for notebook in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
-        yield notebook.stem, notebook.name, ["python", "-c", _code(notebook)]
+        yield notebook.stem, notebook.name, ["python", "-c", code_of(notebook)]
 
 
-def _code(notebook: Path) -> str:
+def code_of(notebook: Path) -> str:
     """The notebook's Python; what it gives to the shell is run as there."""
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     code = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")

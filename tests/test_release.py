@@ -1,13 +1,16 @@
 """`make release` fills in a date, commits and tags; what must not be released is refused in one line."""
 
+import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import oldest
 import pytest
 import real_weights
 import release
+import try_wheel
 
 ROOT = Path(__file__).parents[1]
 NAMES = ("pyproject.toml", "CITATION.cff", "CHANGELOG.md", "src/pta/__init__.py")
@@ -126,6 +129,23 @@ def test_a_workflow_publishes_only_a_dated_version(clone, tag, said):
 
 def test_the_project_itself_says_one_version():
     assert release.check_versions(ROOT)
+
+
+def test_a_notebook_is_tried_with_what_it_gives_to_the_shell(tmp_path):
+    cells = [
+        {"cell_type": "markdown", "source": ["# a\n"]},
+        {"cell_type": "code", "source": ["x = 1\n", "!echo $((1 + 1)) > two"]},
+        {"cell_type": "code", "source": ["y = x + int(open('two').read())"]},
+    ]
+    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells}))
+    code = try_wheel.code_of(tmp_path / "a.ipynb")
+    subprocess.run([sys.executable, "-c", f"{code}\nassert y == 3"], cwd=tmp_path, check=True)
+
+
+def test_the_wheel_is_tried_with_the_readme_and_the_first_hour():
+    titles = [title for _, title, _ in try_wheel.steps()]
+    assert titles[:3] == ["pta --version", "pta demo", "README.md, block 1 of Python"]
+    assert sum(title.startswith("first-hour.md: pta ") for title in titles) == 3
 
 
 def test_the_file_of_the_oldest_versions_is_what_pyproject_allows():
