@@ -78,7 +78,7 @@ def measure(batches: BatchDecoder, encoder: Encoder, kind: str, contents: list[b
     cosines = (encoder.encode(ours) * encoder.encode(pillows)).sum(dim=1)
     return {
         "hardware": hardware(DEVICE),
-        "decoder": batches.name,
+        "decoder": batches.decoder.name,
         "files": kind,
         "megapixels": f"{megapixels:.3f}",
         "kilobytes": f"{fmean(map(len, contents)) / 1e3:.0f}",

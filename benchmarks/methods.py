@@ -1,7 +1,7 @@
 """How fast each open-loop method is a batch at a time, beside its own per-sample loop, in one run.
 
     OMP_NUM_THREADS=1 python benchmarks/methods.py      writes benchmarks/results/methods-cpu.csv
-    … --method etta tps --classes 100 1000 --out benchmarks/results/etta-tps-cpu.csv
+    … --method ecalp etta dmn tps --classes 100 1000 --out benchmarks/results/newer-cpu.csv
 
 C = 1000 classes (`--classes`), d = 512, N = 7000 samples in batches of 256, synthetic features like CLIP's. The loops
 are those of `pta.reference`, in float32: one sample after the other, as the released programs do it, pseudo-inverses

@@ -5,4 +5,4 @@ WORKDIR pta
 COPY --chown=ray pyproject.toml README.md LICENSE constraints.txt ./
 COPY --chown=ray src src
 COPY --chown=ray releasing/pypi_readme.py releasing/
-RUN pip install --no-cache-dir --constraint constraints.txt ".[hf,ray]"
+RUN pip install --no-cache-dir --constraint constraints.txt ".[hf,ray,s3]"

@@ -107,8 +107,8 @@ def sentences(board: Board) -> list[str]:
         gain = points(over[cheapest])
         cheap = f"; the cheapest within {NEAR:g} point of it is `{cheapest}` ({gain}), {priced(board, cheapest)}"
     return [
-        f"Of {len(board.ranked)} methods on {len(board.files)} files, these gain most over zero-shot, in points: "
-        f"{winners}.",
+        f"Of the {len(board.ranked)} methods that answer each sample when it comes and were measured on all "
+        f"{len(board.files)} files, these gain most over zero-shot, in points: {winners}.",
         f"`{safest}` has the best weakest stream, {weakest} ({points(means[safest][weakest])}), "
         f"and is below zero-shot in {below} of {len(gains)} cells.",
         f"The largest mean gain is that of `{first}` ({points(over[first])}), {priced(board, first)}{cheap}.",

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from storages import closed_in_the_end
 
 BUSY, GONE, FORBIDDEN = 503, 404, 403
 CUT, STALE = "cut off", "stale listing"
@@ -160,12 +161,13 @@ def faulty_storage(monkeypatch):
         for name, value in {**_SECRETS, **own, **nothing, "AWS_MAX_ATTEMPTS": "1"}.items():
             patch.setenv(name, value)
         patch.setattr(S3FileSystem, "retries", 1)
-        S3FileSystem.clear_instance_cache()
         _send(store.moto, "POST", "/moto-api/reset", {}, b"")  # what tests before this one stored
         try:
-            yield store
+            with closed_in_the_end(
+                S3FileSystem, lambda system: system._s3creator, lambda creator: creator.__aexit__(None, None, None)
+            ):
+                yield store
         finally:
-            S3FileSystem.clear_instance_cache()
             proxy.shutdown()
             thread.join()
             proxy.server_close()

@@ -4,8 +4,11 @@ import errno
 import os
 import random
 from contextlib import contextmanager, suppress
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+
+import pytest
 
 from pta.door.patience import Patience, reading
 
@@ -59,9 +62,46 @@ def of_one_worker(note):
     return fault
 
 
+class LaterGone:
+    """A file that is gone once the listing is written."""
+
+    def __init__(self, path):
+        from pta.cluster.ray.listing import Listing  # needs an extra
+
+        self.path, self.away, self._write = path, path.with_suffix(".away"), Listing.write
+
+    def __get__(self, listing, kind):
+        def write(folder):
+            self._write(listing, folder)
+            self.path.rename(self.away)
+
+        return write
+
+
+@contextmanager
+def closed_in_the_end(kind, session_of, close):
+    """Filesystems of an fsspec class, whose sessions are closed however long it takes.
+
+    Their own class gives up after a tenth of a second, and a busy machine is left with open sockets.
+    """
+    from fsspec.asyn import sync
+
+    kind.clear_instance_cache()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kind, "close_session", staticmethod(lambda loop, session: None))
+        try:
+            yield
+        finally:
+            for system in kind._cache.values():
+                if (session := session_of(system)) is not None:
+                    sync(system.loop, partial(close, session))
+            kind.clear_instance_cache()
+
+
 @contextmanager
 def serving(folder, answer):
     """The address of a server of the files in a folder; `answer` gives a status, or "short", for each GET of a name."""
+    from fsspec.implementations.http import HTTPFileSystem  # needs an extra
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -91,10 +131,11 @@ def serving(folder, answer):
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    thread = Thread(target=server.serve_forever)
+    thread = Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        with closed_in_the_end(HTTPFileSystem, lambda system: system._session, lambda session: session.close()):
+            yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         thread.join()

@@ -7,7 +7,9 @@ import torch
 pa = pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq
+from cluster_runs import contents
 from safetensors.torch import save_file
+from storages import LaterGone
 from test_cluster_ray import in_this_ray, rows_in
 
 from pta.cluster.blocks.loop import ThisProcess
@@ -48,6 +50,28 @@ def test_a_feature_file_gives_the_labels_of_one_stream(pets, pta, tmp_path, endi
     again = pta("predict", source, "--cluster", "local", "--out", "out", "--block", "50")
     assert again.returncode == 2
     assert "another source" in again.stderr
+
+
+def test_a_parquet_file_of_features_that_is_away_for_a_moment_is_unread(pta, tmp_path, monkeypatch):
+    dim = load_encoder("embedded").dim
+    (tmp_path / "in").mkdir()
+    for name in "ab":
+        rows = np.random.default_rng(3).normal(size=(64, dim)).astype("f")
+        pq.write_table(pa.table({"features": rows.tolist()}), tmp_path / "in" / f"{name}.parquet")
+    call = ("predict", "in", "--classes", ",".join(NAMES), "--model", "embedded", "--cluster", "local")
+    whole = pta(*call, "--out", "whole")
+    assert whole.returncode == 0, whole.stderr
+    mounted = LaterGone(tmp_path / "in" / "a.parquet")
+    monkeypatch.setattr("pta.cluster.ray.listing.Listing.write", mounted)
+    ended = pta(*call, "--out", "out")
+    assert ended.returncode == 1
+    assert "64 samples could not be read (" in ended.stderr
+    assert ended.stderr.endswith("; run the same command again when it can be read\n")
+    monkeypatch.setattr("pta.cluster.ray.listing.Listing.write", mounted._write)
+    mounted.away.rename(mounted.path)
+    assert len(list((tmp_path / "out" / "work" / "features").glob("0*"))) == 1
+    assert pta(*call, "--out", "out").returncode == 0
+    assert contents(tmp_path / "out", "parquet") == contents(tmp_path / "whole", "parquet")
 
 
 @pytest.mark.parametrize("layout", ["list", "fixed", "numbered"])

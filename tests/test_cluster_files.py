@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 import tarfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,11 +23,14 @@ from pta.cluster.ray.prediction import FeatureFolder, predict_blocks, predict_st
 from pta.cluster.ray.storage import Folder
 from pta.core.modality import IMAGES
 from pta.data.features import load_features
+from pta.data.open import find_samples
 from pta.data.sources.table import list_samples
 from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, UnreadableFile, UnreadableSample
 from pta.methods import create_adapter, load_adapter
 from pta.models import load_encoder
 from pta.run.classifier import Classifier
+from pta.run.predict import predict_stream
+from pta.run.reading import Reading, open_decoding
 
 NO_PICTURE = "not an image that pta reads (JPEG, PNG, WEBP, GIF, BMP, TIFF, PPM)"
 COUNT = 70  # four blocks and a part
@@ -331,6 +335,17 @@ def test_one_stream_per_key_is_the_stream_of_that_key_alone(pictures, tmp_path, 
         expected = [alone(file).label for file in files]
         own = rows.filter(pa.compute.equal(rows["stream"], cameras[camera]))
         assert own["label"].to_pylist() == expected
+
+
+def test_a_stream_of_a_method_that_depends_on_the_batch_has_the_batches_of_one_process(pictures, tmp_path):
+    given = {"offset": "panda-batch"}
+    alone = Classifier("embedded", CLASSES, method="clip", **given)
+    reading = alone.reading(Reading(batch=8, workers=1))
+    extraction = replace(extraction_of(pictures, by="folder"), reading=reading)
+    predict_streams(extraction, "clip", given, ThisProcess(), Folder(str(tmp_path / "out")))
+    parts = predict_stream(alone, find_samples([pictures]), reading, open_decoding(alone.encoder, reading))
+    expected = [probability for part in parts for probability in part.answers.columns.probabilities[0]]
+    assert rows_of(tmp_path / "out")["probability"].to_pylist() == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_parquet_column_of_another_kind_or_twice_is_refused_in_one_line(tmp_path):

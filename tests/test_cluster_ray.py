@@ -119,8 +119,8 @@ def test_a_killed_worker_changes_nothing(pictures, plain, two, tmp_path, seed):
 
         def _told(self, _):
             self.done += 1
-            if self.done > due and not killed:
-                killed.append(dice.choice(workers_of(os.getpid())))
+            if self.done > due and not killed and (workers := workers_of(os.getpid())):
+                killed.append(dice.choice(workers))
                 os.kill(killed[0], signal.SIGKILL)
 
     predict(pictures, tmp_path / "out", Killing())
@@ -369,6 +369,7 @@ def test_stages_that_are_given_stay_and_are_refused_with_all_reasons(predict_her
         (["--prior", "local"], "wpta with prior=local depends on every sample before"),
         (["--set", "wpta.calibration=matched"], "choose calibration=fixed, or give --by"),
         (["--method", "wpta"], "choose prior=none, calibration=fixed, or give --by"),
+        (["--method", "pta", "--offset", "panda"], "pta with offset=panda depends on every sample before"),
     ):
         refused = predict_here("--out", "refused", *given)
         assert refused.returncode == 2

@@ -9,14 +9,13 @@ pa = pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq
 import storages
 from cluster_runs import BLOCK, CLASSES, contents, extraction_of, write_pictures
-from storages import at_random, for_good, no_sleep, of_one_worker, serving, storage
+from storages import LaterGone, at_random, for_good, no_sleep, of_one_worker, serving, storage
 
 from pta.cluster.blocks.loop import ThisProcess
 from pta.cluster.ray.extraction import extract_blocks
-from pta.cluster.ray.listing import Listing
 from pta.cluster.ray.prediction import FeatureFolder, predict_blocks, predict_streams
 from pta.cluster.ray.storage import Folder
-from pta.data.sources.parquet import ParquetCell
+from pta.data.sources.parquet import ParquetCell, _cells
 from pta.door.patience import Patience
 from pta.errors import MachineFailure, StateMismatch, UnreadableFile, UnreadableSample, UnreadSample
 from pta.methods import create_adapter
@@ -115,6 +114,14 @@ def test_a_storage_that_fails_for_good_ends_the_run_and_nothing_counts_as_done(
             run(pictures, out, patience=storage(for_good), on_error=on_error)
     run(pictures, out, on_error=on_error)
     assert contents(out, ending) == whole[work, on_error]
+
+
+@pytest.mark.parametrize("work", [*WORK, "by_key"])
+def test_a_run_that_gave_everything_up_failed_and_is_made_again(pictures, cameras, tmp_path, work):
+    source, run = (cameras, by_key) if work == "by_key" else (pictures, WORK[work][0])
+    with pytest.raises(UnreadSample, match=r"none of the 90 samples .* stale file handle"):
+        run(source, tmp_path / "out", patience=storage(for_good), give_up=True)
+    assert not run(source, tmp_path / "out").failed
 
 
 def test_a_block_does_not_go_on_for_ever(pictures, tmp_path, monkeypatch):
@@ -245,7 +252,7 @@ def test_rows_of_a_damaged_parquet_file_are_undecodable_and_those_of_a_short_rea
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"image": [bytes([row]) * 5000 for row in range(40)]}), path, row_group_size=20)
     content = path.read_bytes()
-    assert ParquetCell(str(path), "x", 3).read() == bytes([3]) * 5000
+    assert ParquetCell(str(path), "x", 0, 3).read() == bytes([3]) * 5000
 
     class Cut:
         """A storage that gives half of what is asked for."""
@@ -259,15 +266,14 @@ def test_rows_of_a_damaged_parquet_file_are_undecodable_and_those_of_a_short_rea
         def read(self, most=-1):
             return self.file.read(most)[: most // 2] if most < 2**15 else self.file.read(most)
 
-    for name in ("_row_groups", "_cells"):
-        getattr(__import__("pta.data.sources.parquet", fromlist=[name]), name).cache_clear()
-    monkeypatch.setattr("pta.data.sources.addresses.open_binary", Cut)
+    _cells.cache_clear()
+    monkeypatch.setattr("pta.data.sources.addresses._open", Cut)
     with pytest.raises(UnreadSample, match="ends too early"):
-        ParquetCell(str(path), "x", 3).read()
+        ParquetCell(str(path), "x", 0, 3).read()
     monkeypatch.undo()
     path.write_bytes(content[:4] + b"\xff" * 300 + content[304:])
     with pytest.raises(UnreadableSample, match="x cannot be read"):
-        ParquetCell(str(path), "x", 4).read()
+        ParquetCell(str(path), "x", 0, 4).read()
 
 
 class Unsteady:
@@ -284,27 +290,13 @@ class Unsteady:
 
 
 def test_a_folder_at_an_address_is_asked_again(monkeypatch):
-    monkeypatch.setattr("pta.cluster.ray.storage.USUAL_PATIENCE", QUICK)
-    monkeypatch.setattr("pta.cluster.ray.storage.filesystem", lambda address: (storage_there, "bucket"))
+    monkeypatch.setattr("pta.data.sources.addresses.USUAL_PATIENCE", QUICK)
+    monkeypatch.setattr("pta.data.sources.addresses.filesystem", lambda address: (storage_there, "bucket"))
     storage_there = Unsteady(2, RuntimeError("503 Slow Down"))
     assert Folder("s3://bucket").read("about.json") == b"content"
     storage_there = Unsteady(9, RuntimeError("503 Slow Down"))
     with pytest.raises(MachineFailure, match=r"s3://bucket/about\.json cannot be read: 503"):
         Folder("s3://bucket").read("about.json")
-
-
-class LaterGone:
-    """A file that is gone once the listing is written."""
-
-    def __init__(self, path):
-        self.path, self.away, self._write = path, path.with_suffix(".away"), Listing.write
-
-    def __get__(self, listing, kind):
-        def write(folder):
-            self._write(listing, folder)
-            self.path.rename(self.away)
-
-        return write
 
 
 def test_rows_of_a_file_that_is_away_for_a_moment_are_unread_and_other_blocks_are_made(pictures, tmp_path, monkeypatch):

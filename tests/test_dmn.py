@@ -7,7 +7,7 @@ from test_ecalp import IMAGES, TEXT
 
 from pta import Samples, ZeroShotClassifier, create_adapter
 from pta.engines.caches.admission import EMPTY
-from pta.errors import InvalidParameter, InvalidSamples
+from pta.errors import InvalidParameter, InvalidSamples, StateMismatch
 from pta.methods.dmn import DMN
 
 CLASSIFIER = ZeroShotClassifier(TEXT, ["a", "b", "c"])
@@ -85,3 +85,12 @@ def test_too_few_views_are_refused():
         adapter.step(stream.features)
     with pytest.raises(InvalidSamples, match="views"):
         adapter.step(with_views(stream, 12))
+
+
+def test_a_state_with_a_free_slot_before_a_taken_one_is_refused():
+    adapter = DMN(CLASSIFIER, slots=2)
+    adapter.step(IMAGES)
+    snapshot = adapter.snapshot()
+    snapshot.tensors["entropies"][1] = snapshot.tensors["entropies"][1].flip(0)
+    with pytest.raises(StateMismatch, match="a slot is taken behind one that is free"):
+        adapter.restore(snapshot)

@@ -248,8 +248,8 @@ def test_the_sentences_follow_from_the_table():
     )
     first, second, third = sentences(board)
     assert first == (
-        "Of 3 methods on 2 files, these gain most over zero-shot, in points: `pta` on shuffled (+3.0); "
-        "`tda` on sorted (+2.0)."
+        "Of the 3 methods that answer each sample when it comes and were measured on all 2 files, these gain most over "
+        "zero-shot, in points: `pta` on shuffled (+3.0); `tda` on sorted (+2.0)."
     )
     assert second == "`tda` has the best weakest stream, shuffled (+1.0), and is below zero-shot in 0 of 4 cells."
     assert third.startswith(

@@ -4,7 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
+from pta.data.prompts import write_anchors
 from pta.door import private_cache as module
 from pta.door.private_cache import default_cache, private_cache
 from pta.engines.gpu import processors
@@ -32,6 +34,36 @@ def test_a_folder_that_others_can_write_to_or_replace_is_not_used(kept, level, r
     assert private_cache("kernels") is not None
     (kept / level).chmod(rights)
     assert private_cache("kernels") is None
+
+
+@pytest.mark.parametrize("rights", [0o750, 0o701])
+def test_a_folder_that_others_can_enter_is_not_used_for_what_is_made_in_it_may_let_a_group_write(kept, rights):
+    assert private_cache("kernels") is not None
+    (kept / "kernels").chmod(rights)
+    assert private_cache("kernels") is None
+
+
+def test_a_folder_that_another_process_makes_at_the_same_time_is_used(kept, monkeypatch):
+    exists = module.Path.exists
+
+    def made_meanwhile(path):
+        is_there = exists(path)
+        if not is_there:
+            path.mkdir(mode=0o700)
+        return is_there
+
+    monkeypatch.setattr(module.Path, "exists", made_meanwhile)
+    assert private_cache("kernels") == kept / "kernels"
+
+
+def test_a_cache_that_texts_have_made_first_can_keep_code_whatever_the_umask(kept):
+    before = os.umask(0o002)
+    try:
+        kept.parent.mkdir(mode=0o700)
+        write_anchors(kept, "a key", torch.eye(2))
+    finally:
+        os.umask(before)
+    assert private_cache("kernels") is not None
 
 
 @pytest.mark.parametrize("level", ["kernels", ".", ".."])

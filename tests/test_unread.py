@@ -4,6 +4,7 @@ import csv
 import errno
 import json
 import os
+from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 
@@ -40,6 +41,15 @@ def hide(photos):
     """Files that are gone, as with a mount, and what brings them back."""
     away = [path.rename(f"{path}.away") for path in paths_of(photos)[MISSING.start : MISSING.stop]]
     return lambda: [path.rename(path.with_suffix("")) for path in away]
+
+
+@contextmanager
+def changed(path):
+    """A file that has another time of its last change, for a while."""
+    status = path.stat()
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    yield
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 # -- what counts as unread ---------------------------------------------------------------------------------------------
@@ -250,13 +260,40 @@ def test_samples_are_given_up_only_if_the_user_says_so(photos, tmp_path, whole):
     mount.back()
     mount = Mount(photos)
     done = run(photos, out, during=mount, give_up_unread=True)
-    assert (done.samples, len(done.given_up), done.skipped) == (36, 4, ())
+    assert (done.samples, done.encoded, len(done.given_up), done.skipped) == (36, 8, 4, ())
     assert read_about(out)["given_up"] == list(done.given_up)
     mount.back()
     assert run(photos, out, give_up_unread=True).encoded == 0
     with pytest.raises(StateMismatch, match=r"features without 4 samples that were given up.*--replace"):
         run(photos, out)
     assert read_about(out)["count"] == 36
+
+
+@pytest.mark.parametrize("at_first", [True, False])
+def test_the_same_list_goes_on_whichever_of_two_starts_did_not_see_some_photos(photos, tmp_path, whole, at_first):
+    listed, out, mount = tmp_path / "list.csv", tmp_path / "f.safetensors", Mount(photos)
+    listed.write_text("path,label\n" + "".join(f"{path},{path.parent.name}\n" for path in paths_of(photos)))
+
+    def killed(done):
+        if done > 16:
+            raise KeyboardInterrupt
+
+    if at_first:
+        mount(0)
+        with pytest.raises(KeyboardInterrupt):
+            run(listed, out, during=killed, give_up_unread=True)
+        mount.back()
+        with changed(paths_of(photos)[0]), pytest.raises(StateMismatch, match="unfinished extraction of other samples"):
+            run(listed, out)
+        assert run(listed, out).encoded == 24  # two shards that were not begun, and the one without photos
+    else:
+        with pytest.raises(UnreadSample):
+            run(listed, out, during=mount)
+        done = run(listed, out, give_up_unread=True)  # as the error says
+        assert (done.samples, done.encoded, len(done.given_up)) == (36, 8, 4)
+        mount.back()
+        with pytest.raises(StateMismatch, match="without 4 samples that were given up"):
+            run(listed, out)
 
 
 def test_shards_with_samples_that_were_given_up_are_made_again_once_they_are_not(photos, tmp_path, whole):

@@ -131,7 +131,6 @@ def pixels():
 @pytest.fixture
 def as_if_on_a_gpu(run, monkeypatch):
     monkeypatch.setattr(program.Program, "_on_gpu", True)
-    monkeypatch.setattr(program.Program, "_here", lambda self: nullcontext())
     uploads = SimpleNamespace(send=lambda given, into: into[: len(given)].copy_(given))
     monkeypatch.setattr(program.Program, "_uploads", uploads)
     monkeypatch.setattr(program, "PendingPredictions", lambda predictions: SimpleNamespace(wait=lambda: predictions))

@@ -1,7 +1,6 @@
 """WPTA: its defaults, batches across refreshes, shards that add, streams that degenerate, states that were edited."""
 
 import pickle
-import sys
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -17,7 +16,7 @@ from torch.nn.functional import normalize
 
 import pta
 from pta import WPTA, Samples, ZeroShotClassifier
-from pta.engines.whitened.within_class import inverse_by_products, scatter_within_classes
+from pta.engines.whitened.within_class import inverse_by_products, scatter_within_classes, squares_in
 from pta.errors import StateMismatch
 from pta.reference import wpta as reference
 from pta.reference.balance import balance_gate_loop, gated
@@ -470,13 +469,9 @@ def test_the_covariance_for_a_metric_in_single_precision_is_that_in_double_preci
     assert float((single - double).abs().max()) < 1e-6 * float(double.trace()) / 160
 
 
-def test_without_numba_prototypes_have_the_same_bits(monkeypatch):
-    pytest.importorskip("numba")
-    stream = clip_like_stream(3, classes=20, dim=24, count=300).to(torch.float32)
-    compiled = WPTA(stream.classifier)
-    given = compiled.step(stream.features)
-    monkeypatch.setattr("pta.engines.gpu.processors.numba_is_installed", lambda: False)
-    monkeypatch.setitem(sys.modules, "pta.engines.whitened.numba_rows", None)  # importing it would fail
-    plain = WPTA(stream.classifier)
-    assert torch.equal(plain.step(stream.features), given)
-    assert all(torch.equal(one, compiled.state()[name]) for name, one in plain.state().items())
+@pytest.mark.parametrize("dim", [1, 127, 128, 300])
+def test_products_up_to_the_diagonal_give_the_squares_in_a_metric(dim):
+    rng = torch.Generator().manual_seed(dim)
+    factor, rows = (torch.randn(count, dim, generator=rng, dtype=torch.float64) for count in (dim, 7))
+    metric = factor.T @ factor
+    torch.testing.assert_close(squares_in(metric, rows), torch.einsum("ij,jk,ik->i", rows, metric, rows))

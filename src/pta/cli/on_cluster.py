@@ -173,7 +173,8 @@ class _Prediction:
         state, method = self.given.state, self.given.method.for_blocks()
         with sole_writers(state.state):
             if state.loaded is None:
-                adapter = create_adapter(method.name, classifier, **method.parameters)
+                model = self.pictures.model.encoder if needs_model(method.name, method.parameters) else None
+                adapter = create_adapter(method.name, classifier, model=model, **method.parameters)
             else:
                 adapter = load_adapter(state.loaded, classifier)
             require_summable(adapter)

@@ -132,6 +132,7 @@ def _encoded(given: TrialOptions, images: SampleSet, model: NamedModel) -> tuple
     place = given.source if given.unlabelled is None else given.unlabelled
     known = hashlib.sha256(os.fsencode(f"{os.path.realpath(place)}\n{model.name}")).hexdigest()
     folder = default_cache() / "trials"
+    make_folder(default_cache(), 0o700)
     make_folder(folder)
     out = folder / f"{re.sub(r'[^A-Za-z0-9]+', '-', images.name)[:_LONGEST_NAME]}-{known[:16]}.safetensors"
     reading = given.samples.reading(given.samples.processes)

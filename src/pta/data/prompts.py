@@ -21,6 +21,7 @@ from torch.nn.functional import normalize
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import require_mapping, require_texts
 from pta.door.files import load_tensors, packaged_json, read_json, read_text, save_tensors, understanding
+from pta.door.plain_files import make_folder
 from pta.errors import InvalidParameter, PtaError, UnreadableFile, naming, nearest, shown, some_of
 
 _ENSEMBLES = ("vanilla", "clip7", "clip80", "ulip64")
@@ -304,7 +305,8 @@ def write_anchors(folder: Path, key: str, anchors: Tensor) -> None:
     """Cache anchors under a key; if the folder is not writable, nothing is cached."""
     place = _place(folder, key)
     with suppress(PtaError, OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(folder, 0o700)  # compiled code is kept in no folder that a group can write to
+        place.parent.mkdir(exist_ok=True)
         save_tensors(place, {"anchors": anchors}, {"kind": _KIND, "key": key})
 
 

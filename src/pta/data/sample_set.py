@@ -3,6 +3,7 @@
 import hashlib
 import json
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -116,8 +117,12 @@ class SampleSet:
 
         The same list gives the same wherever it lies, if copying kept the times; a changed file gives another.
         """
+        return self.fingerprint_with(sample.stamp for sample in self.samples)
+
+    def fingerprint_with(self, stamps: Iterable[Iterable[int | str]]) -> str:
+        """The same with other stamps."""
         labels = [None] * len(self) if self.labels is None else self.labels.tolist()
         digest = hashlib.sha256(json.dumps(self.class_names).encode())
-        for sample, label in zip(self.samples, labels, strict=True):
-            digest.update(b"\n" + json.dumps([sample.key, label, *sample.stamp]).encode())
+        for sample, label, stamp in zip(self.samples, labels, stamps, strict=True):
+            digest.update(b"\n" + json.dumps([sample.key, label, *stamp]).encode())
         return digest.hexdigest()

@@ -1,6 +1,9 @@
 """Code of others, such as a compiler or the method of a plugin: it may raise whatever it likes."""
 
+import warnings
 from collections.abc import Callable
+
+from pta.errors import first_line
 
 
 def failure_of(work: Callable[[], object]) -> BaseException | None:
@@ -14,3 +17,11 @@ def failure_of(work: Callable[[], object]) -> BaseException | None:
     except (Exception, SystemExit) as error:
         return error
     return None
+
+
+def works(trial: Callable[[], object], without: str) -> bool:
+    """Whether foreign code works; if not, warns of what is done `without` it, and why."""
+    failure = failure_of(trial)
+    if failure is not None:
+        warnings.warn(f"{without}: {first_line(failure)}", stacklevel=3)
+    return failure is None

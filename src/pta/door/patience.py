@@ -19,6 +19,8 @@ Made = TypeVar("Made")
 MOST_UNREAD = 256
 """After so many unread samples, a run or a block does not go on to others."""
 
+AGAIN = "run the same command again when it can be read"
+ADVICE = f"{AGAIN}, or use --give-up-unread to continue without it"
 _NAMED = 5  # in an error
 _OF_THE_NAME = {errno.ELOOP, errno.ENAMETOOLONG}  # which time does not change
 _ABSENT = {403, 404}
@@ -38,9 +40,20 @@ def reading(name: str) -> Iterator[None]:
     except (UnreadableSample, UnreadSample):
         raise
     except Exception as error:
-        said = reason(error) if isinstance(error, OSError) and error.strerror else first_line(error)
         kind = UnreadableSample if getattr(error, "errno", None) in _OF_THE_NAME else UnreadSample
-        raise kind(f"{name} cannot be read: {said}") from error
+        raise kind(f"{name} cannot be read: {said_by(error)}") from error
+
+
+def said_by(error: Exception) -> str:
+    """What a storage says.
+
+    >>> said_by(OSError(errno.EIO, "Input/output error")), said_by(FileNotFoundError("bucket/cat.jpg"))
+    ('input/output error', 'it is not there (bucket/cat.jpg)')
+    """
+    if isinstance(error, OSError) and error.strerror:
+        return reason(error)
+    said = first_line(error)
+    return f"it is not there ({said})" if isinstance(error, FileNotFoundError) else said
 
 
 def require_whole(name: str, came: int, expected: int) -> None:
@@ -108,7 +121,7 @@ class Unread:
     def __bool__(self) -> bool:
         return self.count > 0
 
-    def error(self) -> UnreadSample:
+    def error(self, advice: str = ADVICE) -> UnreadSample:
         """The error that a run ends with, with what to do.
 
         >>> str(Unread.of(f"{number}.jpg cannot be read" for number in range(7)).error())[:60]
@@ -116,8 +129,7 @@ class Unread:
         """
         more = f"; and {self.count - len(self.first):,} more" if self.count > len(self.first) else ""
         samples = "1 sample" if self.count == 1 else f"{self.count:,} samples"
-        return UnreadSample(f"{samples} could not be read ({'; '.join(self.first)}{more}); {ADVICE}")
+        return UnreadSample(f"{samples} could not be read ({'; '.join(self.first)}{more}); {advice}")
 
 
 NO_UNREAD = Unread()
-ADVICE = "run the same command again when it can be read, or use --give-up-unread to continue without it"

@@ -50,10 +50,10 @@ def _status(path: Path) -> os.stat_result | None:
     return None
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder and its parents, unless it exists."""
+def make_folder(folder: Path, rights: int = 0o777) -> None:
+    """Make a folder and its parents, unless it exists; the umask takes from its rights."""
     with explaining(f"cannot make the folder {folder}"):
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(rights, parents=True, exist_ok=True)
 
 
 def make_own_folder(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from stat import S_IWGRP, S_IWOTH
+from stat import S_IRWXG, S_IRWXO, S_IWGRP, S_IWOTH
 
 
 def default_cache() -> Path:
@@ -15,12 +15,15 @@ def default_cache() -> Path:
 def private_cache(name: str) -> Path | None:
     """The folder of this name in the user's cache, made with the rights 0700.
 
-    None where somebody else could write to it or replace one of its parents, and where it cannot be made.
+    None where somebody else could write to it, to what is made in it, or replace one of its parents, and where it
+    cannot be made. A link is followed first, and what it leads to is checked.
     """
     try:
         folder = (default_cache() / name).resolve()
-        parents = [*reversed(folder.parents), folder]
-        is_usable = all(map(_made_safe, parents)) and folder.is_dir() and os.access(folder, os.W_OK)
+        if not all(map(_made_safe, [*reversed(folder.parents), folder])) or not os.access(folder, os.W_OK):
+            return None
+        # files in it have the rights of the user's umask, which may let a group write
+        is_usable = folder.is_dir() and not folder.stat().st_mode & (S_IRWXG | S_IRWXO)
     except (OSError, RuntimeError):  # there is no home, or it is read-only
         return None
     return folder if is_usable else None
@@ -29,6 +32,6 @@ def private_cache(name: str) -> Path | None:
 def _made_safe(folder: Path) -> bool:
     """Whether only this user and the system's can write to a folder, which is made if it does not exist."""
     if not folder.exists():
-        folder.mkdir(mode=0o700)
+        folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
     return hasattr(os, "geteuid") and status.st_uid in (0, os.geteuid()) and not status.st_mode & (S_IWGRP | S_IWOTH)

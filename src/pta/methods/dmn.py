@@ -23,6 +23,7 @@ keys and of the keys with each other, without r_c. Classes that a batch does not
 """
 
 import math
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 import torch
@@ -84,6 +85,11 @@ class DMN(OfFirstViews):
 
     def _state_replaced(self) -> None:
         self.grams = None
+
+    def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
+        filled = state["entropies"] < EMPTY
+        gaps = bool((filled[:, 1:] & ~filled[:, :-1]).any())
+        return "a slot is taken behind one that is free" if gaps else None
 
     def _step(self, samples: Samples) -> Tensor:
         p = self._judged(samples)
@@ -148,19 +154,20 @@ class DMN(OfFirstViews):
 
     def _of_unchanged(self, f: Tensor, rows: Tensor | slice) -> Tensor:
         """⟨f, r_c⟩ of some classes, n×B, with the memory as it is."""
-        keys, anchors = self.keys[rows], self.classifier.anchors[rows]
-        near = (keys.flatten(0, 1) @ f.T).view(*keys.shape[:2], len(f))
-        near = torch.cat([near, (anchors @ f.T)[:, None]], dim=1)
-        present = pad(self.entropies[rows] < EMPTY, (0, 1), value=True)
-        return self._recalled(near.mT, present[:, None], self._all_grams()[rows])
+        filled = self.entropies[rows] < EMPTY
+        most = int(filled.any(dim=0).sum())  # slots are taken in their order
+        k = torch.cat([self.classifier.anchors[rows, None], self.keys[rows, :most]], dim=1)
+        near = (k.flatten(0, 1) @ f.T).view(*k.shape[:2], len(f))
+        present = pad(filled[:, :most], (1, 0), value=True)
+        return self._recalled(near.mT, present[:, None], self._all_grams()[rows, : most + 1, : most + 1])
 
     def _of_changed(self, f: Tensor, own: int, change: _Changes) -> Tensor:
         """⟨f, r_c⟩ of a class, B, with the memory as it is at each sample's time."""
         times = torch.arange(len(f), device=f.device)[:, None]
         arrives, leaves, old_leaves = map(times.new_tensor, (change.samples, change.leaves, change.old_leaves))
-        k = torch.cat([self.keys[own], self.classifier.anchors[own, None], f[arrives]])
-        old = (times < old_leaves) & (self.entropies[own] < EMPTY)
-        present = torch.cat([old, times >= 0, (arrives <= times) & (times < leaves)], dim=1)
+        most = int((self.entropies[own] < EMPTY).sum())
+        k = torch.cat([self.classifier.anchors[own, None], self.keys[own, :most], f[arrives]])
+        present = torch.cat([times >= 0, times < old_leaves[:most], (arrives <= times) & (times < leaves)], dim=1)
         return self._recalled(f @ k.T, present, k @ k.T)
 
     def _recalled(self, near: Tensor, present: Tensor, gram: Tensor) -> Tensor:
@@ -172,16 +179,17 @@ class DMN(OfFirstViews):
         return (w * near).sum(dim=-1) / lengths
 
     def _all_grams(self) -> Tensor:
-        """The cosines of the keys of each class with each other, the text last."""
+        """The cosines of the keys of each class with each other, the text first."""
         if self.grams is None:
             C, M, _ = self.keys.shape
-            self.grams = self.keys.new_empty(C, M + 1, M + 1)
-            for own in range(C):
+            self.grams = self.keys.new_zeros(C, M + 1, M + 1)
+            self.grams[:, 0, 0] = torch.linalg.vecdot(self.classifier.anchors, self.classifier.anchors)
+            for own in (self.entropies[:, 0] < EMPTY).nonzero()[:, 0].tolist():
                 self._update_gram(own)
         return self.grams
 
     def _update_gram(self, own: int) -> None:
         """One class at a time, so that its bits do not depend on the others."""
         assert self.grams is not None
-        k = torch.cat([self.keys[own], self.classifier.anchors[own, None]])
+        k = torch.cat([self.classifier.anchors[own, None], self.keys[own]])
         torch.mm(k, k.T, out=self.grams[own])

@@ -17,6 +17,7 @@ A shifted feature keeps its length, which is at most one. The loops: `pta.refere
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import InitVar, dataclass
 from functools import partial
 from typing import Any
 
@@ -38,8 +39,17 @@ _PATCH, _GRID = 32, 7  # the authors' patches of 224 pixels, and how many a side
 _SHIFTED = ("features", "views", "most_confident")
 
 
+@dataclass
 class Offset(ABC):
     """What is subtracted; its state is among the adapter's pieces."""
+
+    share: float
+    classifier: ZeroShotClassifier
+    pieces: Pieces
+    add: InitVar[Callable[..., Tensor]]
+
+    @abstractmethod
+    def __post_init__(self, add: Callable[..., Tensor]) -> None: ...  # declare its pieces
 
     @abstractmethod
     def before(self, samples: Samples, *, learn: bool) -> Samples:
@@ -57,31 +67,26 @@ def offset_of(
     pieces: Pieces,
     add_state: Callable[..., Tensor],
 ) -> Offset | None:
-    """The offset that the parameters ask for, its state declared by `add`."""
+    """The offset that the parameters ask for, its state declared by `add_state`."""
     kind, add = parameters["offset"], partial(add_state, per_class=False)
     if kind == "none":
         return None
     if kind == "centre":
         return Centre(parameters["centre_share"], classifier, pieces, add)
     assert model is not None  # it is among the needs
-    share, negatives = parameters["negative_share"], Negatives(model)
-    if kind == "panda-batch":
-        return PandaBatch(share, negatives, classifier, pieces, add)
-    return Panda(share, negatives, classifier, pieces, add)
+    of_pictures = PandaBatch if kind == "panda-batch" else Panda
+    return of_pictures(parameters["negative_share"], classifier, pieces, add, Negatives(model))
 
 
 class Centre(Offset):
     """A share of the mean of the images so far."""
 
-    def __init__(
-        self, share: float, classifier: ZeroShotClassifier, pieces: Pieces, add: Callable[..., Tensor]
-    ) -> None:
-        self._share, self._pieces = share, pieces
-        add("offset_total", doubles(0.0, classifier.dim), between(-LARGEST_COUNT, LARGEST_COUNT))
+    def __post_init__(self, add: Callable[..., Tensor]) -> None:
+        add("offset_total", doubles(0.0, self.classifier.dim), between(-LARGEST_COUNT, LARGEST_COUNT))
 
     def before(self, samples: Samples, *, learn: bool) -> Samples:
         """Samples without a share of the mean of those before each."""
-        total, count = (self._pieces[name].tensor for name in ("offset_total", "seen"))
+        total, count = (self.pieces[name].tensor for name in ("offset_total", "seen"))
         if learn:
             sums = torch.cat([total[None], samples.features.double()]).cumsum(dim=0)  # in the order of a loop
             total.copy_(sums[-1])
@@ -90,7 +95,7 @@ class Centre(Offset):
             sums = total
         count = count.double()[..., None]
         mean = torch.where(count < _CENTRE_FROM, 0.0, sums / count.clamp_min(1.0))
-        return _without(samples, self._share * mean)
+        return _without(samples, self.share * mean)
 
     def contradiction(self, state: Mapping[str, Tensor]) -> str | None:
         """No features are longer than one."""
@@ -131,24 +136,19 @@ class Negatives:
         return self._tower.features(negative[None])[0].double()
 
 
+@dataclass
 class PandaBatch(Offset):
     """The authors' rule: the negatives of a batch, for the samples of the batch."""
 
-    def __init__(
-        self,
-        share: float,
-        negatives: Negatives,
-        classifier: ZeroShotClassifier,
-        pieces: Pieces,
-        add: Callable[..., Tensor],
-    ) -> None:
-        self._share, self._negatives, self._pieces = share, negatives, pieces
-        add("offset_mean", doubles(0.0, classifier.dim), UNIT_BALL)
+    negatives: Negatives
+
+    def __post_init__(self, add: Callable[..., Tensor]) -> None:
+        add("offset_mean", doubles(0.0, self.classifier.dim), UNIT_BALL)
 
     def before(self, samples: Samples, *, learn: bool) -> Samples:
         """Samples without a share of the mean of the batch's negatives; one alone takes that of the batch before."""
-        pictures, position = self._negatives.require(samples), int(self._pieces["seen"].tensor)
-        mean = known = self._pieces["offset_mean"].tensor
+        pictures, position = self.negatives.require(samples), int(self.pieces["seen"].tensor)
+        mean = known = self.pieces["offset_mean"].tensor
         if len(samples) > 1:
             mean = self._mean_of(pictures, position).to(known)
         elif not position:
@@ -158,41 +158,33 @@ class PandaBatch(Offset):
             )
         if learn:
             known.copy_(mean)
-        return _without(samples, self._share * mean)
+        return _without(samples, self.share * mean)
 
     def _mean_of(self, pictures: Tensor, position: int) -> Tensor:
         rng, count, made = np.random.default_rng((position, 0)), len(pictures), []
         for _ in range(-(-count // _INTERVAL)):
             base = int(rng.integers(count))
-            sources = rng.integers(count - 1, size=self._negatives.places)
-            made.append(self._negatives.feature(pictures[base], pictures, sources + (sources >= base)))
+            sources = rng.integers(count - 1, size=self.negatives.places)
+            made.append(self.negatives.feature(pictures[base], pictures, sources + (sources >= base)))
         return torch.stack(made).mean(dim=0)
 
 
-class Panda(Offset):
+class Panda(PandaBatch):
     """The rule for streams: a ring of pictures, and one negative for every ten samples."""
 
-    def __init__(
-        self,
-        share: float,
-        negatives: Negatives,
-        classifier: ZeroShotClassifier,
-        pieces: Pieces,
-        add: Callable[..., Tensor],
-    ) -> None:
-        self._share, self._negatives, self._classifier, self._pieces = share, negatives, classifier, pieces
-        add("offset_ring", full(0, _RING, *negatives.shape, dtype=torch.uint8), between(0, 255))
-        add("offset_classes", full(0, _RING, dtype=torch.int64), between(0, classifier.classes - 1))
-        add("offset_mean", doubles(0.0, classifier.dim), UNIT_BALL)
+    def __post_init__(self, add: Callable[..., Tensor]) -> None:
+        add("offset_ring", full(0, _RING, *self.negatives.shape, dtype=torch.uint8), between(0, 255))
+        add("offset_classes", full(0, _RING, dtype=torch.int64), between(0, self.classifier.classes - 1))
+        super().__post_init__(add)
 
     def before(self, samples: Samples, *, learn: bool) -> Samples:
         """Samples without a share of the mean known before each."""
-        pictures = self._negatives.require(samples)
-        position, ring, classes = (self._pieces[name].tensor for name in ("seen", "offset_ring", "offset_classes"))
+        pictures = self.negatives.require(samples)
+        position, ring, classes = (self.pieces[name].tensor for name in ("seen", "offset_ring", "offset_classes"))
         start = int(position)
         if not learn:
             return _without(samples, self._used(start))
-        labels = exact_logits(self._classifier, samples.features).argmax(dim=1)
+        labels = exact_logits(self.classifier, samples.features).argmax(dim=1)
         means, first = [], 0
         while first < len(samples):
             last = min(len(samples), first + _INTERVAL - (start + first) % _INTERVAL)
@@ -206,20 +198,20 @@ class Panda(Offset):
 
     def _used(self, position: int) -> Tensor:
         """What is subtracted from the sample after so many."""
-        share = self._share if position >= _USED_FROM * _INTERVAL else 0.0
-        return self._pieces["offset_mean"].tensor * share
+        share = self.share if position >= _USED_FROM * _INTERVAL else 0.0
+        return self.pieces["offset_mean"].tensor * share
 
     def _learn_negative(self, position: int) -> None:
         """Move the mean by a negative of the last pictures, after so many samples."""
-        rng, places = np.random.default_rng((position, 1)), self._negatives.places
-        ring, held, mean = (self._pieces[f"offset_{name}"].tensor for name in ("ring", "classes", "mean"))
+        rng, places = np.random.default_rng((position, 1)), self.negatives.places
+        ring, held, mean = (self.pieces[f"offset_{name}"].tensor for name in ("ring", "classes", "mean"))
         last = np.arange(max(0, position - _RING), position) % _RING
         labels = held.cpu().numpy()[last]
         classes = np.unique(labels)
         chosen, uniform = classes[rng.integers(len(classes), size=places)], rng.random(places)
         members = {int(label): last[labels == label] for label in classes}
         sources = [members[int(c)][int(u * len(members[int(c)]))] for c, u in zip(chosen, uniform, strict=True)]
-        negative = self._negatives.feature(ring[last[-1]], ring, np.array(sources))
+        negative = self.negatives.feature(ring[last[-1]], ring, np.array(sources))
         mean += (negative.to(mean) - mean) / min(position // _INTERVAL, _WINDOW)
 
 

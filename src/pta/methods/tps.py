@@ -72,14 +72,14 @@ class TPS(GradientMethod):
             return self.classifier.logits(views[:, 0])
         z = self.zero_shot(samples).view_logits
         kept = by_entropy(z)[:, : number_kept(views.shape[1], self.keep)]
-        g = self._gradient(rows_of_each(z, kept), rows_of_each(views, kept).double(), T.double())
+        g = self._gradient(rows_of_each(z, kept), rows_of_each(views, kept).double(), self.classifier.exact_anchors)
         if self.steps == 1:
             g = g.to(T.dtype)
             return self._score(views[:, 0], torch.add(T, g.div_(g.abs().add_(_EPS)), alpha=-self.lr))
         f, m, v, shift = views.double(), *(torch.zeros_like(g) for _ in range(3))
         for step in range(1, self.steps + 1):
             if step > 1:
-                rows = T.double() + shift
+                rows = self.classifier.exact_anchors + shift
                 lengths = _lengths(rows)
                 z = self.classifier.scores(f @ (rows / lengths).mT)
                 if self.selection == "every-step":

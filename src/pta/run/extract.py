@@ -32,7 +32,7 @@ from pta.models import Encoder
 from pta.run.encoding import OnError, encode_files, unless_skipped
 from pta.run.gpu.encoder_program import COMPILED_FROM, EncoderProgram, can_be_compiled
 from pta.run.reading import PILLOW, Decoding, Reading, open_decoding
-from pta.run.shards import LeftOut, Shards, discard_shards, open_shards
+from pta.run.shards import LeftOut, Shards, Stamps, discard_shards, open_shards, stamps_begun_with
 
 _MEANS = ("decoder", "compiled")  # inputs that the user can change with an option
 _IN_HALF = ("views", "patches", "generated")  # of which only directions count
@@ -94,7 +94,7 @@ def extract(
         if out.exists() and not replace:
             raise _exists(out, _NO_FEATURES if known is None else job.difference(known))
         batch = job.reading.samples_at_once
-        with open_shards(out, job.inputs, len(samples), size=shard, batch=batch) as shards:
+        with open_shards(out, job.inputs_as_begun(), job.stamps, size=shard, batch=batch) as shards:
             begun = time.perf_counter()
             encoded = job.fill(shards, on_progress, on_size)
             return job.join(shards, encoded, time.perf_counter() - begun)
@@ -141,7 +141,7 @@ class _Extractor:
         """Everything that the features depend on."""
         views, generated = self.reading.views, self.reading.generated
         described = {
-            "listing": self.samples.fingerprint,
+            "listing": self.samples.fingerprint_with(self.stamps),
             "count": len(self.samples),
             "model": self.encoder.fingerprint,
             "architecture": self.encoder.architecture,
@@ -157,6 +157,20 @@ class _Extractor:
             **({"generated": {"count": generated.count, "listing": generated.fingerprint}} if generated else {}),
         }
         return json.loads(json.dumps(described))  # as it will be read back
+
+    @cached_property
+    def stamps(self) -> Stamps:
+        """What changes when a sample does, for each."""
+        return [sample.stamp for sample in self.samples.samples]
+
+    def inputs_as_begun(self) -> dict[str, Any]:
+        """The inputs of the shards that are there, if they differ only in samples that are away now, or were then."""
+        before, now = stamps_begun_with(self.out) or (), self.stamps
+        if len(before) != len(now) or any(
+            a != b and -1 not in (a[-1], b[-1]) for a, b in zip(before, now, strict=True)
+        ):
+            return self.inputs
+        return self.inputs | {"listing": self.samples.fingerprint_with(before)}
 
     @cached_property
     def decoding(self) -> Decoding:
@@ -175,12 +189,12 @@ class _Extractor:
 
     def difference(self, known: Mapping[str, Any]) -> str:
         """How an existing file differs, in words."""
-        images = known["images"]
+        images, given_up = known["images"], known.get("given_up")
+        if given_up:
+            return f"features without {len(given_up):,} samples that were given up"
         if {**images, **dict.fromkeys(_MEANS)} != {**self.inputs, **dict.fromkeys(_MEANS)}:
             return "features of other samples or with other options"
         decoder = images.get("decoder", PILLOW)
-        if self.lacks_given_up(known):
-            return f"features without {len(known['given_up']):,} samples that were given up"
         if decoder != self.inputs.get("decoder", PILLOW):
             return f"features of pictures decoded by {decoder}, not by {self.decoding.name} (see --decode)"
         return f"features of a model that was {'' if images.get('compiled') else 'not '}compiled (see --no-compile)"
@@ -242,7 +256,7 @@ class _Extractor:
 
     def require_there(self) -> None:
         """Begin no file with stamps of samples that are not there now: it could not be resumed once they are."""
-        absent = (one.key for one in self.samples.samples if one.stamp[-1] == -1)
+        absent = (one.key for one, stamp in zip(self.samples.samples, self.stamps, strict=True) if stamp[-1] == -1)
         unread = Unread.of(f"{key} cannot be read: it is not there" for key in absent)
         if unread and not self.reading.give_up_unread:
             raise unread.error()

@@ -2,11 +2,10 @@
 
 import zlib
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -152,10 +151,10 @@ PILLOW = "pillow"
 _MOST_HANDED_ON = 2**20  # pixels
 
 
-class Decoding(Protocol):
+class Decoding:
     """How samples become raw samples: first one by one in many threads, then a batch at a time."""
 
-    name: str
+    name = PILLOW
     """The decoder's name, part of the provenance of features and states."""
 
     prepare: Prepare
@@ -163,9 +162,11 @@ class Decoding(Protocol):
 
     def finish(self, prepared: Sequence[Any]) -> tuple[Sequence[Raw] | Tensor, list[PtaError | None]]:
         """Do the rest for a batch, in one thread: the readable raw samples, and the error of each other one."""
+        return prepared, [None] * len(prepared)
 
     def sentence(self) -> str | None:
         """How many samples each decoder took, if there is more than one."""
+        return None
 
 
 def open_decoding(encoder: Encoder, reading: Reading) -> Decoding:
@@ -174,7 +175,7 @@ def open_decoding(encoder: Encoder, reading: Reading) -> Decoding:
     if reading.decode == "gpu" or (reading.decode == "auto" and not reading.host_only):
         decoder = available_decoder(device) if isinstance(encoder, ImageEncoder) else None
         if isinstance(encoder, ImageEncoder) and decoder is not None:
-            return OnGpu(encoder, reading, BatchDecoder(decoder, encoder.preprocess, device, **reading.bounds))
+            return _OnGpu(encoder, reading, BatchDecoder(decoder, encoder.preprocess, device, **reading.bounds))
         require_decoder(reading.decode, encoder.modality, device)
     can_resize = device.type == "cuda" and find_spec("triton") is not None and not reading.host_only
     if isinstance(encoder, ImageEncoder) and can_resize:
@@ -192,19 +193,11 @@ def require_decoder(decode: Decode, modality: Modality, device: torch.device) ->
     raise InvalidParameter("--decode gpu needs torchvision, built for CUDA, to decode JPEG files on a GPU")
 
 
-class _OnHost:
-    name = PILLOW
-
+class _OnHost(Decoding):
     def __init__(self, encoder: Encoder, reading: Reading) -> None:
         self.prepare: Prepare = encoder.preparer(
             fast_decode=reading.fast_decode, views=reading.views, limits=reading.limits
         )
-
-    def finish(self, prepared: Sequence[Raw]) -> tuple[Sequence[Raw], list[PtaError | None]]:
-        return prepared, [None] * len(prepared)
-
-    def sentence(self) -> str | None:
-        return None
 
 
 class _DecodeWhole(PicturePreparer):
@@ -219,10 +212,8 @@ class _DecodeWhole(PicturePreparer):
         return np.array(coloured).reshape(1, picture.height, picture.width, -1)
 
 
-class _ResizedOnGpu:
+class _ResizedOnGpu(Decoding):
     """Pictures decoded by Pillow and resized by a GPU, to the same bytes. Resizing is half of the work."""
-
-    name = PILLOW
 
     def __init__(self, encoder: ImageEncoder, reading: Reading) -> None:
         self._preprocess, self._device = encoder.preprocess, encoder.device
@@ -233,7 +224,7 @@ class _ResizedOnGpu:
         size = self._preprocess.size
         whole = [number for number, one in enumerate(prepared) if one.ndim == 4]
         ready = [number for number, one in enumerate(prepared) if one.ndim == 3]
-        with ON_DEVICE, _on(self._stream):
+        with ON_DEVICE, torch.cuda.stream(self._stream):
             shape = (len(prepared), len(self._preprocess.mean), size, size)
             pixels = torch.empty(shape, dtype=torch.uint8, device=self._device)
             if whole:
@@ -243,9 +234,6 @@ class _ResizedOnGpu:
                 pixels[ready] = torch.from_numpy(np.stack([prepared[number] for number in ready])).to(self._device)
             _wait(self._stream)
         return pixels, [None] * len(prepared)
-
-    def sentence(self) -> str | None:
-        return None
 
 
 @dataclass(frozen=True)
@@ -267,16 +255,16 @@ class _PrepareForGpu:
         return prepared
 
 
-class OnGpu:
+class _OnGpu(Decoding):
     """JPEG files decoded on a GPU, on a separate CUDA stream; Pillow decodes unusual files."""
 
     def __init__(self, encoder: Encoder, reading: Reading, decoder: BatchDecoder) -> None:
-        self.name, self._decoder = decoder.name, decoder
+        self.name, self._decoder = decoder.decoder.name, decoder
         self.prepare: Prepare = _PrepareForGpu(decoder.prepare, encoder.preparer(limits=reading.limits), reading.limits)
         self._stream = _own_stream(decoder.device)
 
     def finish(self, prepared: Sequence[Picture]) -> tuple[Tensor, list[PtaError | None]]:
-        with ON_DEVICE, _on(self._stream):
+        with ON_DEVICE, torch.cuda.stream(self._stream):
             done = self._decoder.decode(prepared)
             good = [number for number, error in enumerate(done.errors) if error is None]
             pixels = done.pixels if len(good) == len(prepared) else done.pixels[good]
@@ -291,10 +279,6 @@ class OnGpu:
 def _own_stream(device: torch.device) -> torch.cuda.Stream | None:
     """A stream whose few kernels go before those of the model that wait."""
     return torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-
-
-def _on(stream: torch.cuda.Stream | None) -> AbstractContextManager[object]:
-    return nullcontext() if stream is None else torch.cuda.stream(stream)
 
 
 def _wait(stream: torch.cuda.Stream | None) -> None:

@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from pta.door.files import load_tensors, read_json, remove_temporary_files, save_tensors, write_atomically
 from pta.door.plain_files import make_own_folder
 from pta.errors import StateMismatch, UnreadableFile
 
-_RECORD = "inputs.json"
+_RECORD, _STAMPS = "inputs.json", "stamps"
+
+Stamps = Sequence[tuple[int | str, ...]]
 
 
 class LeftOut(NamedTuple):
@@ -63,20 +66,21 @@ class Shards:
 
 
 @contextmanager
-def open_shards(out: Path, inputs: Mapping[str, Any], count: int, *, size: int, batch: int) -> Iterator[Shards]:
-    """The shards of `count` samples made from `inputs` for the file `out`, of about `size` samples each.
+def open_shards(out: Path, inputs: Mapping[str, Any], stamps: Stamps, *, size: int, batch: int) -> Iterator[Shards]:
+    """The shards of samples with these stamps made from `inputs` for the file `out`, of about `size` samples each.
 
     Size and batch are those that an unfinished extraction was begun with, if there is one. The shards are kept if
     something goes wrong, and removed when the work is done.
     """
-    folder = _folder_of_shards(out)
+    folder, count = _folder_of_shards(out), len(stamps)
     make_own_folder(folder)
-    size, batch = _begun(folder, inputs) or _begin(folder, inputs, max(1, size // batch) * batch, batch)
+    size, batch = _begun(folder, inputs) or _begin(folder, inputs, stamps, max(1, size // batch) * batch, batch)
     remove_temporary_files(folder)
     yield Shards(folder, batch, [range(start, min(start + size, count)) for start in range(0, count, size)])
     for shard in folder.glob("*.safetensors"):
         shard.unlink()  # before the record that says whose they are
     (folder / _RECORD).unlink()
+    (folder / _STAMPS).unlink(missing_ok=True)
     with suppress(OSError):  # something else is in it
         folder.rmdir()
 
@@ -84,7 +88,7 @@ def open_shards(out: Path, inputs: Mapping[str, Any], count: int, *, size: int, 
 def discard_shards(out: Path, inputs: Mapping[str, Any]) -> None:
     """Remove the folder of an extraction that was killed just after it had finished."""
     if _folder_of_shards(out).exists():
-        with suppress(StateMismatch), open_shards(out, inputs, 0, size=1, batch=1):
+        with suppress(StateMismatch), open_shards(out, inputs, (), size=1, batch=1):
             pass
 
 
@@ -92,9 +96,22 @@ def _folder_of_shards(out: Path) -> Path:
     return out.with_name(f"{out.name}.parts")
 
 
-def _begin(folder: Path, inputs: Mapping[str, Any], size: int, batch: int) -> tuple[int, int]:
+def stamps_begun_with(out: Path) -> Stamps | None:
+    """The stamps that the samples of an unfinished extraction had when it was begun, if they are known."""
+    folder = _folder_of_shards(out)
+    if not any(folder.glob("*.safetensors")):
+        return None
+    with suppress(UnreadableFile):
+        return list(map(tuple, load_tensors(folder / _STAMPS, _STAMPS, [_STAMPS])[0][_STAMPS].tolist()))
+    return None
+
+
+def _begin(folder: Path, inputs: Mapping[str, Any], stamps: Stamps, size: int, batch: int) -> tuple[int, int]:
     record = {"shard": size, "batch": batch, "images": inputs}
+    (folder / _STAMPS).unlink(missing_ok=True)
     write_atomically(folder / _RECORD, json.dumps(record, indent=2).encode())
+    with suppress(ValueError, TypeError):  # of samples that are in no file and so never away
+        save_tensors(folder / _STAMPS, {_STAMPS: torch.tensor(stamps, dtype=torch.int64)}, {"kind": _STAMPS})
     return size, batch
 
 

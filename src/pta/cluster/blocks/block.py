@@ -98,6 +98,11 @@ def cut(
     return blocks
 
 
+def in_blocks(count: int, size: int) -> list[range]:
+    """The rows of each block of at most so many rows."""
+    return [range(start, min(start + size, count)) for start in range(0, count, size)]
+
+
 def require_whole_stream(parts: Iterable[tuple[int, int]]) -> None:
     """Refuse blocks, each its first number and count in order, that are not a stream from 0 on."""
     end = 0

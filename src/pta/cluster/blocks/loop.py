@@ -11,7 +11,7 @@ from itertools import accumulate
 from math import inf
 from typing import Any, Protocol
 
-from pta.cluster.blocks.block import Block, require_whole_stream
+from pta.cluster.blocks.block import Block, in_blocks, require_whole_stream
 from pta.cluster.blocks.prototype_blocks import Knowledge
 from pta.cluster.blocks.repair import EPSILON, mismatches, repair_block
 from pta.cluster.blocks.replay import BlockAnswers, replay_block
@@ -132,7 +132,8 @@ class FirstPasses:
         self.after: Before | None = None  # what was learned after the last block
         self._work, self._count, self._size = work, count, GROUP
         self._summarised: set[int] = set()
-        self._scanned = {group: group.start for group in self._groups()}
+        self._groups = in_blocks(count, GROUP)
+        self._scanned = {group: group.start for group in self._groups}
         self._being_scanned: set[range] = set()
         self._before: list[Before | None] = [None]  # of groups; the first begins where the adapter is
         self._composed: dict[range, BlockGroup] = {}
@@ -141,9 +142,6 @@ class FirstPasses:
     def __call__(self, task: Task, result: Any) -> list[Task]:
         """The tasks that can begin after one."""
         return list(self._following(task, result))
-
-    def _groups(self) -> list[range]:
-        return [range(at, min(at + self._size, self._count)) for at in range(0, self._count, self._size)]
 
     def _following(self, task: Task, result: Any) -> Iterator[Task]:
         block = task.arguments[0]
@@ -175,7 +173,7 @@ class FirstPasses:
             self.moved[block] = result
 
     def _group(self, k: int) -> range:
-        return range(at := k - k % self._size, min(at + self._size, self._count))
+        return self._groups[k // self._size]
 
     def _scan(self, group: range) -> Iterator[Task]:
         """Scan as many blocks of a group as follow without a gap; one such task at a time."""
@@ -189,11 +187,10 @@ class FirstPasses:
 
     def _chain(self) -> Iterator[Task]:
         """Scan the groups before which all are composed."""
-        groups = self._groups()
-        while (group := groups[len(self._before) - 1]) in self._composed:
+        while (group := self._groups[len(self._before) - 1]) in self._composed:
             before = self._before[-1] or start_of(self._work.adapter)
             self._before.append(scan(self._work.adapter, before, [self._composed.pop(group)])[-1])
-            yield from self._scan(groups[len(self._before) - 1])
+            yield from self._scan(self._groups[len(self._before) - 1])
 
 
 def _round(number: int) -> str:

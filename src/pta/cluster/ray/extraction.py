@@ -4,7 +4,7 @@ A block is a feature file of its own, with the numbers of its samples.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -17,13 +17,13 @@ from torch import Tensor
 from pta.cluster.blocks.block import Block
 from pta.cluster.blocks.tasks import OnPhase, OnProgress, Pool, Result, Task
 from pta.cluster.ray.findings import FeatureBlock
-from pta.cluster.ray.label_block import Failed
+from pta.cluster.ray.label_block import Failed, Labelled
 from pta.cluster.ray.listing import BlockReader, Listing
 from pta.cluster.ray.storage import Folder, RunFolder, block_name, run_id
 from pta.core.classifier import ZeroShotClassifier
 from pta.data.features import STORED_AS
 from pta.door.files import packed_in_order
-from pta.door.patience import MOST_UNREAD, NO_UNREAD, Unread
+from pta.door.patience import ADVICE, MOST_UNREAD, NO_UNREAD, Unread
 from pta.errors import StateMismatch, UnreadableFile, UnreadableSample, UnreadSample, naming
 from pta.models import Encoder, load_encoder
 from pta.run.encoding import OnError, encode_files
@@ -154,6 +154,12 @@ def read_block(folder: Folder, rows: range, run: str) -> FeatureBlock:
         return FeatureBlock(block, [keys[number] for number in block.numbers.tolist()], failed)
 
 
+def require_no_unread(done: Iterable[EncodedBlock | Labelled], advice: str = ADVICE) -> None:
+    """Refuse to go on without blocks that could not be read."""
+    if unread := sum((block.unread for block in done), NO_UNREAD):
+        raise unread.error(advice)
+
+
 @dataclass(frozen=True)
 class BlockExtraction:
     """Everything that decides what the feature blocks of a listing are."""
@@ -230,20 +236,21 @@ class BlockExtraction:
             again = pool.each([Task(function, (k, self.blocks[k], count)) for k, count in left.items()], job)
             for k, block in zip(left, again, strict=True):
                 done[k] = block
-        if unread := sum((block.unread for block in done), NO_UNREAD):
-            raise unread.error()
+        require_no_unread(done)
         return done
 
     def encode(self, pool: Pool, out: Folder, run: str, told: OnProgress) -> list[EncodedBlock]:
         """Write all blocks and the listing; blocks of this run that are there are left as they are."""
         done = self.each_block(encode_block, self.job(run, out), pool, told)
-        self.require_read([one for block in done for one in block.failed])
+        self.require_read(done)
         return done
 
-    def require_read(self, failed: Sequence[Failed]) -> None:
+    def require_read(self, done: Sequence[EncodedBlock | Labelled]) -> None:
         """Refuse a source of which nothing could be read."""
+        failed = [one for block in done for one in block.failed]
         if len(failed) == len(self.listing):
-            raise UnreadableSample(f"none of the {len(failed)} samples of {self.dataset} could be read: {failed[0][2]}")
+            kind = UnreadSample if any(block.given_up for block in done) else UnreadableSample
+            raise kind(f"none of the {len(failed)} samples of {self.dataset} could be read: {failed[0][2]}")
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,16 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from pta.cluster.blocks.block import in_blocks
 from pta.cluster.blocks.tasks import OnPhase, Pool, Task, ThisProcess
-from pta.cluster.ray.extraction import Features
-from pta.cluster.ray.listing import BlockReader, Listing, in_blocks
+from pta.cluster.ray.extraction import EncodedBlock, Features, require_no_unread
+from pta.cluster.ray.listing import BlockReader, Listing
 from pta.cluster.ray.storage import Folder, block_name, run_id
 from pta.core.samples import Samples
 from pta.data.features import STORED_AS, FeatureFile
 from pta.door.files import packed_in_order
-from pta.errors import InvalidSamples, naming
+from pta.door.patience import AGAIN, Unread
+from pta.errors import InvalidSamples, UnreadSample, naming
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class FeatureRows:
             listing = self.held.cut(self.block)
             listing.write(folder)
             reader = listing.reader(folder)
-            pool.each([Task(_copy_column, (folder, run, self.dim, *one)) for one in enumerate(blocks)], reader, begun)
+            tasks = [Task(_copy_column, (folder, run, self.dim, *one)) for one in enumerate(blocks)]
+            require_no_unread(pool.each(tasks, reader, begun), AGAIN)
         else:
             ThisProcess().each([Task(_copy_rows, (folder, run, rows)) for rows in blocks], self.held, begun)
         return folder, run, [0] * len(blocks), []
@@ -59,15 +62,20 @@ def _copy_rows(file: FeatureFile, folder: Folder, run: str, rows: range) -> None
     _write(folder, run, rows, torch.arange(rows.start, rows.stop), keys, file.samples.features[rows.start : rows.stop])
 
 
-def _copy_column(reader: BlockReader, folder: Folder, run: str, dim: int, block: int, rows: range) -> None:
+def _copy_column(reader: BlockReader, folder: Folder, run: str, dim: int, block: int, rows: range) -> EncodedBlock:
+    done = EncodedBlock(len(rows), [], 0)
     if folder.about(block_name(rows)).get("run") == run:
-        return
-    numbers, keys, values = reader.values(block, rows)
+        return done
+    try:
+        numbers, keys, values = reader.values(block, rows)
+    except UnreadSample as error:
+        return EncodedBlock(0, [], 0, Unread(len(rows), (str(error),)))
     with naming("the column of features"):
         if values.ndim != 2 or values.shape[1] != dim:
             raise InvalidSamples(f"every row must hold {dim} numbers, as many as the model has dimensions")
         features = Samples.of(values).features
     _write(folder, run, rows, torch.from_numpy(numbers), keys, features)
+    return done
 
 
 def _write(folder: Folder, run: str, rows: range, numbers: Tensor, keys: list[str], features: Tensor) -> None:

@@ -7,7 +7,7 @@ A sample that could not be decoded or read has its row, with nothing but its num
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from io import BytesIO
 from typing import Any
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
+from numpy.typing import NDArray
 
 from pta.cluster.blocks.replay import BlockAnswers
 from pta.cluster.ray.storage import Folder
@@ -31,8 +32,8 @@ _COLUMNS = (
     ("zero_shot_probability", pa.float64()),
     ("entropy", pa.float64()),
 )
-LabelRow = tuple[str, float, str, float, float]
-"""Label, probability, zero-shot label and its probability, and entropy of a sample."""
+Answered = Sequence[Any]
+"""Columns of samples that were answered: number, and what `_COLUMNS` has after the key."""
 Failed = tuple[int, str, str]
 """Number and key of a sample that could not be decoded or read, and why."""
 
@@ -52,65 +53,52 @@ class Labelled:
 def write_labels(
     folder: Folder,
     name: str,
-    run: str,
-    keys: Mapping[int, str],
-    said: Mapping[int, LabelRow],
+    about: Mapping[str, str],
+    numbers: NDArray[np.int64],
+    keys: Sequence[str],
+    said: Answered,
     failed: Sequence[Failed],
     streams: Sequence[str | None] | None = None,
     learned: Sequence[str] | None = None,
-    *,
-    given_up: bool = False,
 ) -> Labelled:
-    """Write the rows of a block in the order of `keys`, both by number.
+    """Write the rows of a block in the order of its numbers and keys.
 
     `streams` are those of the rows, and `learned` the labels that are given for them.
     """
-    nothing = (None,) * (len(_COLUMNS) - 2)
-    rows = [(number, key, *said.get(number, nothing)) for number, key in keys.items()]
-    arrays = [pa.array(values, kind) for values, (_, kind) in zip(zip(*rows, strict=True), _COLUMNS, strict=True)]
-    if learned is not None:  # what could not be read was not learned
-        learned = [label if number in said else "" for number, label in zip(keys, learned, strict=True)]
+    rows = pc.index_in(pa.array(numbers), pa.array(said[0], pa.int64()))  # null where nothing was answered
+    held = (pa.array(values, kind).take(rows) for values, (_, kind) in zip(said[1:], _COLUMNS[2:], strict=True))
+    table = dict(zip((column for column, _ in _COLUMNS), (numbers, pa.array(keys, pa.string()), *held), strict=True))
+    if streams is not None:
+        table["stream"] = pa.array(streams, pa.string())
+    if learned is not None:
+        table["learned_label"] = pc.if_else(rows.is_valid(), pa.array(learned, pa.string()), "")
     reasons = {number: complaint for number, _, complaint in failed}
-    table = _table(arrays, stream=streams, learned_label=learned, reason=[reasons.get(number) for number in keys])
-    return _write(folder, name, {"run": run} | ({"given_up": "true"} if given_up else {}), table, failed)
+    table["reason"] = pa.array(map(reasons.get, numbers.tolist()) if failed else [None] * len(numbers), pa.string())
+    written, content = pa.table(table, metadata={**about, "failed": json.dumps(failed)}), BytesIO()
+    pq.write_table(written, content)
+    folder.write(name, content.getvalue())
+    return _counted(written)
 
 
 def write_answers(
     folder: Folder,
     name: str,
-    run: str,
-    version: int,
+    about: Mapping[str, str],
     answers: BlockAnswers,
     keys: Sequence[str],
     failed: Sequence[Failed],
     class_names: Sequence[str],
     learned: Sequence[str] | None = None,
 ) -> Labelled:
-    """Write the answers to a block from its states after some round of repair; `keys` and `learned` are as they are."""
-    names, lost = pa.array(class_names, pa.string()), len(failed)
-    said = [names.take(answers.labels.numpy()), pa.array(answers.probabilities.numpy())]
-    said.append(names.take(answers.zero_shot.numpy()))
-    said += [pa.array(one.numpy()) for one in (answers.zero_shot_probabilities, answers.entropies)]
-    numbers = np.concatenate([answers.numbers.numpy(), np.array([number for number, _, _ in failed], np.int64)])
-    arrays = [pa.array(numbers), pa.array([*keys, *(key for _, key, _ in failed)], pa.string())]
-    arrays += [pa.concat_arrays([column, pa.nulls(lost, column.type)]) if lost else column for column in said]
-    told = None if learned is None else [*learned, *[""] * lost]
-    why = [*[None] * len(keys), *(complaint for _, _, complaint in failed)]
-    table = _table(arrays, learned_label=told, reason=why)
-    about = {"run": run, "round": str(version)}
-    return _write(folder, name, about, table.sort_by("number") if lost else table, failed)
-
-
-def _table(arrays: Sequence[Any], **more: Sequence[str | None] | None) -> Any:
-    columns = dict(zip((column for column, _ in _COLUMNS), arrays, strict=True))
-    return pa.table(columns | {name: pa.array(texts, pa.string()) for name, texts in more.items() if texts is not None})
-
-
-def _write(folder: Folder, name: str, about: Mapping[str, str], table: Any, failed: Sequence[Failed]) -> Labelled:
-    table, content = table.replace_schema_metadata({**about, "failed": json.dumps(failed)}), BytesIO()
-    pq.write_table(table, content)
-    folder.write(name, content.getvalue())
-    return _counted(table)
+    """The same for the answers to a block of one stream, sorted by number; `keys` are of the samples with answers."""
+    names = pa.array(class_names, pa.string())
+    said = [getattr(answers, field.name).numpy() for field in fields(answers)]
+    said[1], said[3] = names.take(said[1]), names.take(said[3])
+    numbers = np.concatenate([said[0], np.array([number for number, _, _ in failed], np.int64)])
+    order = numbers.argsort()
+    every = pa.array([*keys, *(key for _, key, _ in failed)], pa.string()).take(order)
+    told = None if learned is None else pa.array([*learned, *[""] * len(failed)], pa.string()).take(order)
+    return write_labels(folder, name, about, numbers[order], every, said, failed, learned=told)
 
 
 def labelled(folder: Folder, name: str, run: str, version: int | None = None) -> Labelled | None:

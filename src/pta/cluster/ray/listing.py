@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pta.cluster.blocks.block import USUAL_SIZE
+from pta.cluster.blocks.block import USUAL_SIZE, in_blocks
 from pta.cluster.ray.storage import Folder
 from pta.data.sample_set import SampleReference
 from pta.data.sources.class_index import number_labels
@@ -126,11 +126,6 @@ class Listing:
 def usual_block(count: int, workers: int) -> int:
     """The size of blocks of so many samples that keeps so many workers busy."""
     return min(max(-(-count // (_PER_WORKER * workers)), _FEWEST), USUAL_SIZE)
-
-
-def in_blocks(count: int, size: int) -> list[range]:
-    """The rows of each block of at most so many rows."""
-    return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
 
 def _write(folder: Folder, name: str, blocks: Sequence[range], rows_of: Callable[[range], pa.Table]) -> None:

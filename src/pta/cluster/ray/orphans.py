@@ -7,13 +7,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _WATCH = """
 import os, signal, sys
 from contextlib import suppress
-agents = [os.pidfd_open(int(process)) for process in sys.argv[1:]]  # never another process of the same number
+agents = []
+for process in sys.argv[1:]:
+    with suppress(ProcessLookupError):
+        agents.append(os.pidfd_open(int(process)))  # never another process of the same number
 sys.stdin.read()
 for agent in agents:
     with suppress(ProcessLookupError):
@@ -24,8 +27,10 @@ for agent in agents:
 @contextmanager
 def no_orphans() -> Iterator[None]:
     """Let no agent of the Ray that this process has started outlive it, however it ends; on Linux."""
-    raylets = [one for one in _children(os.getpid()) if Path(f"/proc/{one}/comm").read_text() == "raylet\n"]
-    call = [sys.executable, "-I", "-c", _WATCH, *(agent for raylet in raylets for agent in _children(raylet))]
+    agents = [
+        one for child in _children(os.getpid()) if _said(f"{child}/comm") == "raylet\n" for one in _children(child)
+    ]
+    call = [sys.executable, "-I", "-c", _WATCH, *agents]
     with subprocess.Popen(call, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as watch:
         try:
             yield
@@ -34,6 +39,12 @@ def no_orphans() -> Iterator[None]:
 
 
 def _children(process: int | str) -> list[str]:
-    return [
-        child for thread in Path(f"/proc/{process}/task").glob("*/children") for child in thread.read_text().split()
-    ]
+    threads = Path(f"/proc/{process}/task").glob("*")
+    return [child for thread in threads for child in _said(f"{process}/task/{thread.name}/children").split()]
+
+
+def _said(name: str) -> str:
+    """What the system says about a process; nothing of one that has ended meanwhile."""
+    with suppress(OSError):
+        return Path("/proc", name).read_text()
+    return ""

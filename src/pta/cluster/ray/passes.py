@@ -42,8 +42,8 @@ class StoredBlocks(StoredFindings):
         """Write the labels."""
         read, names = self._read(k), self.adapter.classifier.class_names
         learned = None if self.labels is None else label_texts(labels_of(self.labels, read.keys), names)
-        about = block_name(self.blocks[k], "parquet"), self.run, version
-        return write_answers(self.out, *about, answers, read.keys, read.failed, names, learned)
+        name, about = block_name(self.blocks[k], "parquet"), {"run": self.run, "round": str(version)}
+        return write_answers(self.out, name, about, answers, read.keys, read.failed, names, learned)
 
     def answers(self, k: int) -> BlockAnswers:
         """The labels that were written."""

@@ -18,7 +18,7 @@ from pta.cluster.ray.block_memory import USUAL_MEMORY, BlockMemory
 from pta.cluster.ray.extraction import KIND as FEATURE_BLOCKS
 from pta.cluster.ray.extraction import BlockExtraction, BlockJob, Features
 from pta.cluster.ray.feature_source import FeatureRows
-from pta.cluster.ray.label_block import Failed, Labelled, LabelRow, labelled, write_labels
+from pta.cluster.ray.label_block import Failed, Labelled, labelled, write_labels
 from pta.cluster.ray.listing import BlockRows
 from pta.cluster.ray.passes import StoredBlocks
 from pta.cluster.ray.storage import ABOUT, Folder, RunFolder, block_name, read_run, run_id
@@ -208,8 +208,9 @@ def predict_streams(
     folder.reopen()
     blocks = source.blocks
     job = source.job(folder.id, out, method=method, parameters=parameters, labels=labels)
-    result = PredictedBlocks.of(source.each_block(answer_streams, job, pool, told("streams", len(blocks))))
-    source.require_read(result.failed)
+    done = source.each_block(answer_streams, job, pool, told("streams", len(blocks)))
+    source.require_read(done)
+    result = PredictedBlocks.of(done)
     folder.finish({**vars(result), "blocks": [[rows.start, rows.stop] for rows in blocks]})
     return result
 
@@ -228,7 +229,7 @@ def answer_streams(job: BlockJob, number: int, rows: range, to_give_up: int = 0)
         listed = job.listed.read(number, rows)
     except UnreadSample as error:
         return Labelled(0, 0, [], unread=Unread(len(rows), (str(error),)))
-    said, failed, unread = dict[int, LabelRow](), list[Failed](), list[str]()
+    said, failed, unread = [list[Any]() for _ in range(6)], list[Failed](), list[str]()
     for _, members in groupby(range(len(listed.samples)), key=listed.streams.__getitem__):
         try:
             unread += _answer(job, listed, list(members), said, failed)
@@ -236,15 +237,14 @@ def answer_streams(job: BlockJob, number: int, rows: range, to_give_up: int = 0)
             unread.append(str(error.__cause__))  # the complaint without advice
     if len(unread) > to_give_up:
         return Labelled(0, 0, [], unread=Unread.of(unread))
-    keys = {int(number): sample.key for number, sample in zip(listed.numbers, listed.samples, strict=True)}
-    told = None if job.labels is None else labels_of(job.labels, keys.values())
-    learned = None if told is None else label_texts(told, job.classifier.class_names)
-    written = (job.out, name, job.run, keys, said, failed, listed.streams, learned)
-    return write_labels(*written, given_up=bool(unread))
+    keys, names = [sample.key for sample in listed.samples], job.classifier.class_names
+    learned = None if job.labels is None else label_texts(labels_of(job.labels, keys), names)
+    about = {"run": job.run} | ({"given_up": "true"} if unread else {})
+    return write_labels(job.out, name, about, listed.numbers, keys, said, failed, listed.streams, learned)
 
 
 def _answer(
-    job: BlockJob, rows: BlockRows, members: list[int], said: dict[int, LabelRow], failed: list[Failed]
+    job: BlockJob, rows: BlockRows, members: list[int], said: list[list[Any]], failed: list[Failed]
 ) -> list[str]:
     """Answer one stream as `pta predict` does; the complaints about samples of it that could not be read."""
     unread = list[str]()
@@ -253,7 +253,8 @@ def _answer(
     adapter = create_adapter(job.method, job.classifier, model=model, source=len(members), **job.parameters)
     samples = ((place, rows.samples[row]) for place, row in enumerate(members))
     numbers = [int(rows.numbers[row]) for row in members]
-    for part in encode_files(program, samples, job.reading, on_error=job.on_error, quick_start=True):
+    quick = adapter.scope == "sample"  # as in `predict_stream`
+    for part in encode_files(program, samples, job.reading, on_error=job.on_error, quick_start=quick):
         failed += [(numbers[place], rows.samples[members[place]].key, str(error)) for place, error in part.failures]
         unread += [str(error) for _, error in part.failures if isinstance(error, UnreadSample)]
         if not part.samples:
@@ -267,8 +268,10 @@ def _answer(
         answers = answers_from(logits, adapter.probabilities_unchecked(logits), zero_shot, job.classifier.class_names)
         held = answers.columns
         alone = (held.zero_shot_labels, held.zero_shot_probabilities)
-        columns = (held.labels[0], held.probabilities[0], *alone, held.entropies)
-        said |= dict(zip((numbers[place] for place, _ in part.samples), zip(*columns, strict=True), strict=True))
+        own = [numbers[place] for place, _ in part.samples]
+        more: list[Sequence[Any]] = [own, held.labels[0], held.probabilities[0], *alone, held.entropies]
+        for column, values in zip(said, more, strict=True):
+            column += values
     return unread
 
 

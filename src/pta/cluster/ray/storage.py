@@ -7,18 +7,16 @@ is refused.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
-from pta.data.sources.addresses import about_file, filesystem, is_remote, require_no_password
+from pta.data.sources.addresses import about_file, ask, is_remote, require_no_password
 from pta.door.files import as_path, write_atomically
-from pta.door.patience import USUAL_PATIENCE, is_absent
 from pta.door.plain_files import make_folder, require_no_link
-from pta.errors import MachineFailure, StateMismatch, UnreadableFile, family, first_line
+from pta.errors import StateMismatch, UnreadableFile
 
 _LONGEST_HEADER = 100 * 2**20  # that safetensors itself takes
 ABOUT = "about.json"
@@ -36,13 +34,6 @@ class Folder:
         require_no_password(address)
         return cls(address if is_remote(address) else str(as_path(address).absolute()))
 
-    @cached_property
-    def _place(self) -> tuple[Any, str]:
-        return filesystem(self.address)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Folder, (self.address,)  # a filesystem has open connections
-
     def path(self, name: str) -> str:
         """The address of a file."""
         return f"{self.address.rstrip('/')}/{name}"
@@ -59,15 +50,11 @@ class Folder:
             make_folder(Path(self.address))
             write_atomically(Path(self.path(name)), content)
             return
-        self._do(name, "written", lambda system, path: system.pipe_file(path, content))
-
-    def write_json(self, name: str, content: Any) -> None:
-        """The same for JSON."""
-        self.write(name, (json.dumps(content, indent=2, sort_keys=True) + "\n").encode())
+        ask(self.path(name), "written", lambda system, path: system.pipe_file(path, content))
 
     def read(self, name: str) -> bytes:
         """The content of a file."""
-        return self._do(name, "read", lambda system, path: system.cat_file(path))
+        return bytes(ask(self.path(name), "read", lambda system, path: system.cat_file(path)))
 
     def read_json(self, name: str) -> Any:
         """What a JSON file holds."""
@@ -79,7 +66,8 @@ class Folder:
 
     def open(self, name: str) -> IO[bytes]:
         """A file to read parts of."""
-        return self._do(name, "read", lambda system, path: system.open(path, "rb"))
+        file: IO[bytes] = ask(self.path(name), "read", lambda system, path: system.open(path, "rb"))
+        return file
 
     def has(self, name: str) -> bool:
         """Whether a file of the name is there, whatever it holds."""
@@ -91,9 +79,8 @@ class Folder:
 
     def remove(self) -> None:
         """Remove the folder with all that is in it."""
-        system, path = self._place
         if self.exists():
-            system.rm(path, recursive=True)
+            ask(self.address, "removed", lambda system, path: system.rm(path, recursive=True))
 
     def is_whole(self, name: str) -> bool:
         """Whether a safetensors file is there and as long as its header says."""
@@ -110,21 +97,8 @@ class Folder:
     def _header(self, name: str) -> dict[str, Any] | None:
         """The metadata of a whole safetensors file; a storage that fails is asked again, and does not count as none."""
         with suppress(UnreadableFile):
-            return self._do(name, "read", _header_of)
+            return ask(self.path(name), "read", _header_of)
         return None
-
-    def _do(self, name: str, done: str, act: Callable[[Any, str], Any]) -> Any:
-        """What a filesystem gives for a file, asked for again while an address fails."""
-        system, folder = self._place
-
-        def once() -> Any:
-            try:
-                return act(system, f"{folder}/{name}")
-            except Exception as error:  # whatever the filesystem raises
-                kind = family(error) if is_absent(error) or not is_remote(self.address) else MachineFailure
-                raise kind(f"{self.path(name)} cannot be {done}: {first_line(error)}") from error
-
-        return USUAL_PATIENCE.ask(once)
 
 
 def _header_of(system: Any, path: str) -> dict[str, Any] | None:
@@ -196,15 +170,15 @@ class RunFolder:
 
     def reopen(self) -> None:
         """Say that blocks are to be made again."""
-        self.out.write_json(ABOUT, self._about({}, finished=False))
+        self._note({}, finished=False)
 
     def finish(self, record: Mapping[str, Any]) -> None:
         """Note what was done, after the last block."""
-        self.out.write_json(ABOUT, self._about(record, finished=True))
+        self._note(record, finished=True)
 
-    def _about(self, record: Mapping[str, Any], *, finished: bool) -> dict[str, Any]:
+    def _note(self, record: Mapping[str, Any], *, finished: bool) -> None:
         own = {"kind": self.kind, "version": 1, "run": self.id, "inputs": self.inputs, "finished": finished}
-        return {**record, **own}
+        self.out.write(ABOUT, (json.dumps({**record, **own}, indent=2, sort_keys=True) + "\n").encode())
 
 
 def read_run(folder: Folder, kind: str) -> dict[str, Any]:

@@ -11,12 +11,23 @@ from functools import reduce
 from glob import has_magic
 from itertools import product
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from pta.core.limits import USUAL_LIMITS
 from pta.door.files import exists, read_text, require_short, understanding
-from pta.door.patience import reading, require_whole
-from pta.errors import InvalidParameter, MissingPackage, UnreadableFile, family, first_line, how_to_install
+from pta.door.patience import USUAL_PATIENCE, is_absent, reading, require_whole, said_by
+from pta.errors import (
+    InvalidParameter,
+    MachineFailure,
+    MissingPackage,
+    PtaError,
+    UnreadableFile,
+    family,
+    first_line,
+    how_to_install,
+)
+
+Made = TypeVar("Made")
 
 _MOST_FILES = 100_000
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
@@ -54,15 +65,35 @@ def filesystem(address: str) -> tuple[Any, str]:
         raise UnreadableFile(f"{address} is not an address that fsspec knows: {first_line(error)}") from None
 
 
+def ask(address: str, done: str, act: Callable[[Any, str], Made]) -> Made:
+    """What a filesystem gives for an address, asked for again while it fails; `done` is what else it cannot be.
+
+    At a remote one only what is absent or refused, or lacks credentials, is the user's to set right.
+    """
+    system, path = filesystem(address)
+
+    def once() -> Made:
+        try:
+            return act(system, path)
+        except PtaError:
+            raise
+        except Exception as error:  # whatever the filesystem raises
+            is_mistake = not is_remote(address) or is_absent(error) or "Credential" in type(error).__name__
+            kind = family(error) if is_mistake else MachineFailure
+            raise kind(f"{address} cannot be {done}: {said_by(error)}") from error
+
+    return USUAL_PATIENCE.ask(once)
+
+
 def about_file(address: str) -> dict[str, Any] | None:
     """What a filesystem says about what is at an address; None if nothing is there."""
-    system, path = filesystem(address)
-    try:
-        return dict(system.info(path))
-    except (FileNotFoundError, NotADirectoryError):
+
+    def info(system: Any, path: str) -> dict[str, Any] | None:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            return dict(system.info(path))
         return None
-    except Exception as error:  # whatever the filesystem raises
-        raise family(error)(f"{address} cannot be reached: {first_line(error)}") from error
+
+    return ask(address, "reached", info)
 
 
 def is_folder(address: str) -> bool:
@@ -88,18 +119,17 @@ def remote_stamp(about: Mapping[str, Any]) -> str:
     return " ".join(str(about[one]) for one in _STAMP if about.get(one))
 
 
-def open_binary(address: str) -> IO[bytes]:
-    """A file to read parts of."""
+def open_whole(address: str) -> IO[bytes]:
+    """A file to read parts of, where what the storage does not give is unread, and never looks like damage."""
+    with reading(address):
+        return _Whole(address, _open(address))  # type: ignore[return-value]
+
+
+def _open(address: str) -> IO[bytes]:
     if not is_remote(address):
         return Path(address).open("rb")
     system, path = filesystem(address)
     return system.open(path, "rb")
-
-
-def open_whole(address: str) -> IO[bytes]:
-    """A file to read parts of, where what the storage does not give is unread, and never looks like damage."""
-    with reading(address):
-        return _Whole(address, open_binary(address))  # type: ignore[return-value]
 
 
 class _Whole(io.RawIOBase):
@@ -108,6 +138,7 @@ class _Whole(io.RawIOBase):
     def __init__(self, address: str, file: IO[bytes]) -> None:
         self._address, self._file = address, file
         self._size = file.seek(0, os.SEEK_END)
+        file.seek(0)
 
     def readable(self) -> bool:
         return True
@@ -134,11 +165,17 @@ def read_listed(address: str, kind: str, largest: int) -> str:
     """The UTF-8 text of a file of at most `largest` bytes."""
     if not is_remote(address):
         return read_text(Path(address), kind, largest)
-    system, path = filesystem(address)
-    with understanding(address, f"{kind} file"):
-        if system.size(path) > largest:
+
+    def read(system: Any, path: str) -> bytes:
+        if (size := system.size(path)) > largest:
             raise UnreadableFile(f"{address} has more than {largest:,} bytes")
-        return system.cat_file(path).decode("utf-8-sig")
+        content: bytes = system.cat_file(path)
+        require_whole(address, len(content), size)
+        return content
+
+    content = ask(address, "read", read)
+    with understanding(address, f"{kind} file"):
+        return content.decode("utf-8-sig")
 
 
 def find_files(address: str, kind: str, order: Callable[[str], Any] = Path) -> list[str]:
@@ -158,8 +195,7 @@ def find_files(address: str, kind: str, order: Callable[[str], Any] = Path) -> l
 
 def _matching(text: str) -> list[str]:
     if is_remote(text):
-        system, pattern = filesystem(text)
-        return [system.unstrip_protocol(match) for match in system.glob(pattern)]
+        return ask(text, "listed", lambda system, path: list(map(system.unstrip_protocol, system.glob(path))))
     path = Path(text)
     with suppress(ValueError):  # of a pattern with ** beside other letters
         # Not `glob.glob`, which follows links below ** and so may go round in circles.

@@ -6,16 +6,15 @@ They are found in the same order always, without hidden files, through links, an
 import os
 import posixpath
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from pta.core.modality import IMAGES, Modality
 from pta.data.sample_set import SampleFile, SampleSet
-from pta.data.sources.addresses import filesystem, is_remote, remote_stamp
+from pta.data.sources.addresses import ask, is_remote, remote_stamp
 from pta.data.sources.class_index import ClassIndex
 from pta.data.sources.listed import Listed
 from pta.door.refused_places import is_unread_photo, left_out
@@ -61,8 +60,7 @@ def list_folder(address: str, modality: Modality, by: str | None = None) -> Iter
         raise InvalidParameter(f"--by {by}: samples of a folder have no columns; --by folder is one stream per folder")
     stamps: dict[str, str] = {}
     if is_remote(address):
-        system, path = filesystem(address)
-        files: Mapping[str, Any] = system.find(path, detail=True)
+        path, files = ask(address, "listed", lambda system, path: (path, system.find(path, detail=True)))
         for name, about in files.items():
             *folders, file = parts = name.removeprefix(path).lstrip("/").split("/")
             if modality.takes(file) and not any(folder.startswith(".") for folder in folders):

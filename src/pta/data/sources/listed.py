@@ -22,11 +22,11 @@ class Listed(NamedTuple):
 
 
 def reference(key: str, place: str, offset: int | None, size: int | None, row: int | None) -> SampleReference:
-    """A listed sample, to be read on demand; `row` is of a parquet file that holds it."""
-    if row is not None:
+    """A listed sample, to be read on demand; `row` is of a parquet file that holds it, in the row group `offset`."""
+    if row is not None and offset is not None:
         from pta.data.sources.parquet import ParquetCell  # needs an extra
 
-        return ParquetCell(place, key, row)
+        return ParquetCell(place, key, offset, row)
     if is_remote(place):
         return RemoteSample(place, key, offset, size)
     if offset is not None and size is not None:

@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pta.core.limits import USUAL_LIMITS
-from pta.data.sources.addresses import open_binary, open_whole, resolve, stamp_of
+from pta.data.sources.addresses import open_whole, resolve, stamp_of
 from pta.door.files import require_short, understanding
+from pta.door.patience import USUAL_PATIENCE
 from pta.errors import InvalidParameter, UnreadableFile, UnreadableSample, UnreadSample, first_line
 
 COLUMNS = pa.schema(
@@ -27,9 +28,9 @@ COLUMNS = pa.schema(
         ("number", pa.int64()),  # null in every row where the source gives none
         ("key", pa.string()),
         ("place", pa.string()),  # the file that holds the sample
-        ("offset", pa.int64()),  # of a member of a tar archive, with its size
+        ("offset", pa.int64()),  # of a member of a tar archive, with its size; or the row group of the row
         ("size", pa.int64()),
-        ("row", pa.int64()),  # of a parquet file that holds the samples themselves
+        ("row", pa.int64()),  # in a row group of a parquet file that holds the samples themselves
         ("label", pa.string()),  # as the source has it
         ("stream", pa.string()),  # whose stream the sample belongs to, with --by
         ("stamp", pa.string()),  # what changes when the sample does, if that is known
@@ -99,7 +100,7 @@ class RowGroups:
                     yield group, content.read_row_group(int(self.groups[group, 1]), columns=names)
 
     def _listed(self, group: int, table: pa.Table) -> pa.Table:
-        file, _, first, before = map(int, self.groups[group])
+        file, number, first, before = map(int, self.groups[group])
         place, rows, by = self.places[file], range(first, first + table.num_rows), self.by
         given = {name: table[name] for name in table.column_names}
         columns: dict[str, Any] = {"label": given.get("label"), "stream": None if by is None else given.get(by)}
@@ -111,14 +112,14 @@ class RowGroups:
             paths = zip(rows, _as(COLUMNS.field("place"), given["path"], len(rows), place).to_pylist(), strict=True)
             columns["place"] = [resolve(place, path or "", row) for row, path in paths]
         else:
-            columns |= {"place": [place] * len(rows), "row": rows}
+            columns |= {"place": [place] * len(rows), "offset": [number] * len(rows), "row": range(len(rows))}
         return pa.table({one.name: _as(one, columns.get(one.name), len(rows), place) for one in COLUMNS}, COLUMNS)
 
 
 def list_row_groups(places: Sequence[str], by: str | None) -> RowGroups:
     """The row groups of files; no row is read."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = list(pool.map(lambda place: _row_groups_of(place, by), places))
+        found = list(pool.map(lambda place: USUAL_PATIENCE.ask(lambda: _row_groups_of(place, by)), places))
     names = [name for name in found[0][0] if all(name in there for there, _, _ in found)]
     sizes = np.array([size for _, _, own in found for size in own], np.int64)
     inside = [np.cumsum([0, *own[:-1]]) if own else () for _, _, own in found]
@@ -132,7 +133,7 @@ def list_row_groups(places: Sequence[str], by: str | None) -> RowGroups:
 
 def _row_groups_of(place: str, by: str | None) -> tuple[list[str], str, list[int]]:
     """The columns of a file, a digest of its footer, and how many rows each row group has."""
-    with understanding(place, "parquet file"), open_binary(place) as opened:
+    with understanding(place, "parquet file"), open_whole(place) as opened:
         footer, file = _footer(opened), pq.ParquetFile(opened)
         schema, metadata = file.schema_arrow, file.metadata
     names: list[str] = schema.names
@@ -171,14 +172,13 @@ class ParquetCell(NamedTuple):
 
     place: str
     key: str
-    row: int
+    group: int
+    row: int  # of the row group
 
     def read(self, most: int = USUAL_LIMITS.max_bytes) -> bytes:
         """The content, still encoded."""
         try:
-            starts = _row_groups(self.place)
-            group = int(np.searchsorted(starts, self.row, side="right")) - 1
-            cell = _cells(self.place, group)[self.row - int(starts[group])].as_py()
+            cell = _cells(self.place, self.group)[self.row].as_py()
             content = cell.get("bytes") if isinstance(cell, dict) else cell
         except UnreadSample:
             raise
@@ -188,14 +188,6 @@ class ParquetCell(NamedTuple):
             raise UnreadableSample(f"{self.key} does not hold bytes")
         require_short(self.key, len(content), most)
         return content
-
-
-@lru_cache(16)
-def _row_groups(place: str) -> NDArray[np.int64]:
-    with open_whole(place) as file:
-        metadata = pq.ParquetFile(file).metadata
-        sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-    return np.cumsum([0, *sizes])[:-1]
 
 
 @lru_cache(2)

@@ -7,10 +7,10 @@ import pyarrow as pa
 
 from pta.core.modality import Modality
 from pta.data.open import is_parquet, kind_of
-from pta.data.sources.addresses import filesystem, find_files, is_folder, is_remote, require_no_password, stamp_of
+from pta.data.sources.addresses import ask, find_files, is_folder, is_remote, require_no_password, stamp_of
 from pta.data.sources.listed import Listed
 from pta.data.sources.parquet import COLUMNS, RowGroups, list_row_groups
-from pta.door.files import as_path, understanding
+from pta.door.files import as_path
 from pta.door.patience import Unread
 from pta.errors import InvalidParameter, UnreadableFile
 
@@ -54,9 +54,8 @@ def list_samples(
 def _parquet_files(address: str) -> list[str]:
     """The files of a path or pattern, or those that lie directly in a folder, sorted."""
     if is_folder(address):
-        system, path = filesystem(address)
-        with understanding(address, "folder"):
-            names = sorted(name.rstrip("/").rpartition("/")[2] for name in system.ls(path, detail=False))
+        found = ask(address, "listed", lambda system, path: system.ls(path, detail=False))
+        names = sorted(name.rstrip("/").rpartition("/")[2] for name in found)
         return [f"{address}/{name}" for name in names if name.endswith(".parquet")]
     return find_files(address, "file", str) if is_parquet(address) else []
 

@@ -10,6 +10,7 @@ import posixpath
 import re
 import tarfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -17,10 +18,11 @@ import numpy as np
 
 from pta.core.modality import Modality
 from pta.data.sample_set import SampleSet, TarMember
-from pta.data.sources.addresses import find_files, is_remote, open_binary
+from pta.data.sources.addresses import find_files, is_remote, open_whole
 from pta.data.sources.class_index import whole_number
 from pta.data.sources.listed import Listed
 from pta.door.files import understanding
+from pta.door.patience import USUAL_PATIENCE
 from pta.errors import InvalidParameter, UnreadableFile
 
 _SHARD = re.compile(r"\.(tar(\.(gz|bz2|xz|zst))?|tgz|tbz2?|txz)$", re.IGNORECASE)
@@ -79,9 +81,7 @@ def list_archives(archives: Sequence[str], modality: Modality, by: str | None = 
     above = posixpath.commonpath([posixpath.dirname(archive) for archive in absolute])
     for archive, address in zip(archives, absolute, strict=True):
         prefix = posixpath.relpath(address, above)
-        with understanding(archive, "tar archive"), open_binary(archive) as file:
-            found = _samples(archive, file, modality)
-            streams = {} if by is None else dict(_json_values(file, by))
+        found, streams = USUAL_PATIENCE.ask(partial(_listed_in, archive, modality, by))
         for key, (member, label) in found.items():
             yield Listed(
                 key=f"{prefix}/{member.name}",
@@ -93,8 +93,17 @@ def list_archives(archives: Sequence[str], modality: Modality, by: str | None = 
             )
 
 
-def _samples(archive: str, file: IO[bytes], modality: Modality) -> dict[str, tuple[tarfile.TarInfo, int | None]]:
-    """The samples of an open archive in its order by key, each with its label."""
+_Samples = dict[str, tuple[tarfile.TarInfo, int | None]]
+"""The samples of an archive in its order by key, each with its label."""
+
+
+def _listed_in(archive: str, modality: Modality, by: str | None) -> tuple[_Samples, dict[str, str]]:
+    """The samples of an archive, and by key whose streams they are in."""
+    with understanding(archive, "tar archive"), open_whole(archive) as file:
+        return _samples(archive, file, modality), {} if by is None else dict(_json_values(file, by))
+
+
+def _samples(archive: str, file: IO[bytes], modality: Modality) -> _Samples:
     samples: dict[str, tarfile.TarInfo] = {}
     labels: dict[str, int] = {}
     _refuse_compressed(archive, file)

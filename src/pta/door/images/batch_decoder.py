@@ -82,11 +82,6 @@ class BatchDecoder:
         self.prepare, self.decode_memory = PrepareFile(preprocess, limits, decode_memory), decode_memory
         self.counts = Counter(gpu=0, pillow=0)
 
-    @property
-    def name(self) -> str:
-        """The decoder's name, part of what a result was made with."""
-        return self.decoder.name
-
     def decode(self, batch: Sequence[Prepared]) -> DecodedBatch:
         """The pixels of prepared files; what the GPU's decoder refuses is left to Pillow."""
         errors: list[UnreadableSample | None] = [None] * len(batch)

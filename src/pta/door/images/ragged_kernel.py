@@ -6,17 +6,10 @@ import triton.language as tl
 
 @triton.jit
 def resize_lines(
-    fields,
-    first,
-    weights,
-    size,
-    rows,
-    FIELDS: tl.constexpr,
-    BITS: tl.constexpr,
-    LINES: tl.constexpr,
-    PIXELS: tl.constexpr,
+    fields, first, weights, size, rows,
+    FIELDS: tl.constexpr, BITS: tl.constexpr, LINES: tl.constexpr, PIXELS: tl.constexpr,
     LINES_ARE_NEAR: tl.constexpr,
-):
+):  # fmt: skip
     """Some lines of one channel of one picture: each pixel becomes the sum of those near it by their weights.
 
     Neighbouring threads take neighbouring lines if these are nearer to each other in memory than pixels of one line.

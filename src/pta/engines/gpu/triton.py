@@ -6,8 +6,6 @@ product that scores every sample against every R as it was before; a kernel that
 by sample while they do; and one that scores the samples after their R has come to rest for good, all at once.
 """
 
-import warnings
-from subprocess import SubprocessError
 from typing import NamedTuple
 
 import torch
@@ -16,10 +14,10 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from pta.core.classifier import ZeroShotClassifier
+from pta.door.foreign import works
 from pta.engines.gpu.triton_kernels import follow, score_rested, step
 from pta.engines.gpu.triton_touches import deciders, find_touches_on_gpu, split
 from pta.engines.pta.rule import Prototypes, Rule
-from pta.errors import first_line
 
 # Measured on an H200, see docs/performance.md.
 MOST_STEPS = 4  # samples for which as many steps are faster than a batch: benchmarks/results/gpu-forms.csv
@@ -32,23 +30,16 @@ _PROGRAMS = 2048  # that share the classes of a batch; more than a GPU runs at a
 # threads, and their sums would differ in the last bit (racecheck of compute-sanitizer finds such threads).
 _SHORTEST_VECTOR = 64
 _A_THREADS_PART_OF_A_VECTOR, _A_THREADS_PART_OF_ROWS = 8, 64  # numbers that it keeps in registers
-# Of the compiler, the driver, the linker and the search for their files.
-_ERRORS = (triton.errors.TritonError, RuntimeError, OSError, SubprocessError, ImportError, AssertionError)
 _RESTED_ROWS, _RESTED_NUMBERS = 32, 128  # samples, and numbers of each, that a program scores together
 
 
 def works_on(device: torch.device) -> bool:
-    """Whether kernels can be compiled and launched there; if not, says why, once."""
+    """Whether kernels can be compiled and launched there; if not, says why."""
     classifier = ZeroShotClassifier(torch.eye(2, device=device), ["yes", "no"])
     rule = Rule(20.0, 0.01, 0.1, "recursive", "update-first", "saturating", renormalise=True)
     feature = classifier.anchors[:1]
-    state = Prototypes.fresh(classifier.anchors), classifier
-    try:
-        advance_on_gpu(*state, feature, classifier.logits(feature), rule)
-    except _ERRORS as error:  # there are other engines
-        warnings.warn(f"PTA does without its GPU kernels: {first_line(error)}", stacklevel=2)
-        return False
-    return True
+    given = Prototypes.fresh(classifier.anchors), classifier, feature, classifier.logits(feature), rule
+    return works(lambda: advance_on_gpu(*given), "PTA does without its GPU kernels")
 
 
 class _Batch(NamedTuple):

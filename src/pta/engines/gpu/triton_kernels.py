@@ -44,24 +44,9 @@ def _way_left(P, R, going):
 
 @triton.jit
 def _learn_and_score(
-    P,
-    R,
-    T,
-    f,
-    s,
-    hit,
-    length,
-    size,
-    left,
-    h,
-    w,
-    push,
-    within,
-    RECURSIVE: constexpr,
-    RENORMALISE: constexpr,
-    UPDATE_FIRST: constexpr,
-    SATURATING: constexpr,
-):
+    P, R, T, f, s, hit, length, size, left, h, w, push, within,
+    RECURSIVE: constexpr, RENORMALISE: constexpr, UPDATE_FIRST: constexpr, SATURATING: constexpr,
+):  # fmt: skip
     """What a sample does to a class that it hits or that still moves, and its cosine with R.
 
     `size` is ‖P‖ and `left` a bound on the way that R has left to P/‖P‖: each refresh shrinks it by pull/norm. The
@@ -96,36 +81,11 @@ def _learn_and_score(
 
 @triton.jit
 def step(
-    features,
-    z,
-    onto,
-    scores,
-    anchors,
-    knowledge,
-    anchored,
-    lengths,
-    touched,
-    resting,
-    C,
-    d,
-    scale,
-    scale_rest,
-    bias,
-    threshold,
-    doubt,
-    h,
-    w,
-    w_rest,
-    push,
-    within,
-    RECURSIVE: constexpr,
-    RENORMALISE: constexpr,
-    UPDATE_FIRST: constexpr,
-    SATURATING: constexpr,
-    ONTO: constexpr,
-    D: constexpr,
-    CLASSES: constexpr,
-):
+    features, z, onto, scores, anchors, knowledge, anchored, lengths, touched, resting,
+    C, d, scale, scale_rest, bias, threshold, doubt, h, w, w_rest, push, within,
+    RECURSIVE: constexpr, RENORMALISE: constexpr, UPDATE_FIRST: constexpr, SATURATING: constexpr, ONTO: constexpr,
+    D: constexpr, CLASSES: constexpr,
+):  # fmt: skip
     """One sample and one class, from the zero-shot logits of all classes to the score."""
     c = tl.program_id(0)
     at = tl.arange(0, D)
@@ -162,36 +122,11 @@ def step(
 
 @triton.jit
 def follow(
-    features,
-    table,
-    onto,
-    scores,
-    rests,
-    anchors,
-    knowledge,
-    anchored,
-    lengths,
-    touched,
-    resting,
-    B,
-    C,
-    d,
-    scale,
-    bias,
-    h,
-    w,
-    w_rest,
-    push,
-    within,
-    RECURSIVE: constexpr,
-    RENORMALISE: constexpr,
-    UPDATE_FIRST: constexpr,
-    SATURATING: constexpr,
-    ONTO: constexpr,
-    D: constexpr,
-    SAMPLES: constexpr,
-    ROWS: constexpr,
-):
+    features, table, onto, scores, rests, anchors, knowledge, anchored, lengths, touched, resting,
+    B, C, d, scale, bias, h, w, w_rest, push, within,
+    RECURSIVE: constexpr, RENORMALISE: constexpr, UPDATE_FIRST: constexpr, SATURATING: constexpr, ONTO: constexpr,
+    D: constexpr, SAMPLES: constexpr, ROWS: constexpr,
+):  # fmt: skip
     """Follow those classes that move, one after the other, and note from which sample on each one rests for good."""
     at = tl.arange(0, D)
     sample = tl.arange(0, SAMPLES)

@@ -76,19 +76,9 @@ def _follow(s, fast, slow, mean, found, by_chance, count, before, recent, parts,
 
 @triton.jit
 def _shift(
-    log_prior,
-    parts,
-    before,
-    found,
-    by_chance,
-    count,
-    B,
-    C,
-    blocks,
-    SAMPLES: tl.constexpr,
-    BLOCKS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    log_prior, parts, before, found, by_chance, count, B, C, blocks,
+    SAMPLES: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Put the prior of one sample in the place of e_f + e_s; the last one also keeps A, B and the count."""
     b = tl.program_id(0)
     sample, block = tl.arange(0, SAMPLES), tl.arange(0, BLOCKS)

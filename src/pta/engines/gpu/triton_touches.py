@@ -89,23 +89,9 @@ def _sum_blocks(z, tops, totals, C, BLOCK: tl.constexpr):
 
 @triton.jit
 def _find_touches(
-    features,
-    z,
-    tops,
-    totals,
-    table,
-    anchors,
-    B,
-    C,
-    d,
-    scale,
-    scale_rest,
-    bias,
-    threshold,
-    doubt,
-    BLOCK: tl.constexpr,
-    BLOCKS: tl.constexpr,
-):
+    features, z, tops, totals, table, anchors, B, C, d, scale, scale_rest, bias, threshold, doubt,
+    BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
     """Enter the probabilities of one sample for one block of classes; those too close to call are computed again."""
     b, block = tl.program_id(0), tl.program_id(1)
     classes = block * BLOCK + tl.arange(0, BLOCK)

@@ -5,7 +5,7 @@ writes all rows again: a fifth of the time. Here the activation is part of the p
 added by a product, or by the layer norm that reads them.
 """
 
-import warnings
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.nn.functional import linear, scaled_dot_product_attention
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from pta.door.foreign import failure_of
-from pta.errors import first_line
+from pta.door.foreign import works
 
 FEWEST_ROWS = 4096
 """Of fewer rows, PyTorch's own kernels are faster."""
@@ -30,10 +29,8 @@ _NEIGHBOURS = 8  # blocks of rows that are multiplied with the same weights at t
 def works_on(device: torch.device) -> bool:
     """Whether the kernels can be compiled and launched there; if not, says why."""
     x = torch.zeros(FEWEST_ROWS, 64, device=device, dtype=torch.float16)
-    failure = failure_of(lambda: linear_with_gelu(x, x[:64], x[0], quick=True))
-    if failure is not None:
-        warnings.warn(f"vision transformers do without their GPU kernels: {first_line(failure)}", stacklevel=2)
-    return failure is None
+    trial = partial(linear_with_gelu, x, x[:64], x[0], quick=True)
+    return works(trial, "vision transformers do without their GPU kernels")
 
 
 @torch.library.custom_op("pta::class_tokens", mutates_args=())  # one operation, which torch.compile does not take apart

@@ -20,7 +20,7 @@ from torch import Tensor
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.plain import is_host_readable
 from pta.engines.gpu import processors
-from pta.engines.whitened.within_class import SHORTEST, inverse_by_products
+from pta.engines.whitened.within_class import SHORTEST, inverse_by_products, squares_in
 
 
 @dataclass(frozen=True)
@@ -60,19 +60,16 @@ class Layer:
     def refresh(self, relative: Tensor, ridge: Tensor, largest: float, centre: Tensor, texts: Tensor) -> None:
         """Take P = relative⁻¹/ridge, where `largest` bounds the eigenvalues, and another centre than before."""
         self.kept.prototypes = None
-        if not is_host_readable(relative):
-            self.metric.copy_(inverse_by_products(relative, largest) / ridge)
-            self.measure(centre, texts)
-            return
-        factor, _ = torch.linalg.cholesky_ex(relative)
-        self.metric.copy_(torch.cholesky_inverse(factor)).div_(ridge)  # which reads on the host whether it succeeded
-        whitened = torch.linalg.solve_triangular(factor, self._prototypes(centre, texts).T, upper=False)
-        self.squares.copy_(torch.linalg.vector_norm(whitened, dim=0)).square_().div_(ridge)
+        if is_host_readable(relative):
+            inverse = torch.cholesky_inverse(torch.linalg.cholesky_ex(relative).L)  # which reads whether it succeeded
+        else:
+            inverse = inverse_by_products(relative, largest)
+        self.metric.copy_(inverse).div_(ridge)
+        self.measure(centre, texts)
 
     def measure(self, centre: Tensor, texts: Tensor) -> None:
         """Compute the squares from the rest of the state."""
-        prototypes = self._prototypes(centre, texts)
-        self.squares.copy_((prototypes @ self.metric).mul_(prototypes).sum(dim=1).clamp_min_(0))
+        self.squares.copy_(squares_in(self.metric, self._prototypes(centre, texts)).clamp_min_(0))
 
     def score(self, x: Tensor, w: Tensor, centre: Tensor, texts: Tensor, *, learn: bool) -> Tensor:
         """The cosine of each sample with each prototype, which holds the sample's own contribution, B×C.
@@ -117,11 +114,6 @@ class Layer:
         return prototypes
 
     def _rows(self, classes: Tensor | slice, centre: Tensor, texts: Tensor) -> Tensor:
-        if is_host_readable(self.sums) and processors.numba_is_installed():
-            from pta.engines.whitened.numba_rows import rows_around
-
-            arrays = (tensor.numpy() for tensor in (self.sums, self.weights, centre, texts))
-            return torch.from_numpy(rows_around(torch.arange(len(texts))[classes].numpy(), *arrays))
         around = self.weights[classes, None] * centre
         return torch.sub(self.sums[classes], around, out=around).to(texts.dtype).add_(texts[classes])
 

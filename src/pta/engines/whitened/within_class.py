@@ -61,6 +61,18 @@ def inverse_by_products(matrix: Tensor, largest: float) -> Tensor:
     return (inverse + inverse.T) / 2
 
 
+def squares_in(metric: Tensor, rows: Tensor) -> Tensor:
+    """rᵀ·P·r for each row r and a symmetric P; on a host by products up to its diagonal."""
+    if not is_host_readable(rows):
+        return (rows @ metric).mul_(rows).sum(dim=1)
+    twice, squares = 2 * metric.tril(-1), rows.new_zeros(len(rows))
+    twice.diagonal().copy_(metric.diagonal())
+    for end in range(_BLOCK, len(metric) + _BLOCK, _BLOCK):
+        block = slice(end - _BLOCK, end)
+        squares += (rows[:, :end] @ twice[block, :end].T).mul_(rows[:, block]).sum(dim=1)
+    return squares
+
+
 def contradiction_of_sums(t: float, total: Tensor, gram: Tensor, sums: Tensor, weights: Tensor) -> str | None:
     """What no t samples, each with weights that add up to at most one, could have as their sums.
 

@@ -5,9 +5,7 @@ labels, is a single CUDA graph, in which the host has no part. A method whose st
 (`pta.run.gpu.recordable`) takes it outside of the graph.
 """
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -18,14 +16,14 @@ from torch import Tensor, nn
 
 from pta.core.parameters import require_count
 from pta.core.samples import Samples
-from pta.door.foreign import failure_of
+from pta.door.foreign import works
 from pta.door.images import DevicePreprocessing
 from pta.door.images.preprocessing import require_bytes
 from pta.engines.gpu.download import Download
-from pta.errors import InvalidParameter, InvalidSamples, first_line, shown
+from pta.errors import InvalidParameter, InvalidSamples, shown
 from pta.methods.adapter import Adapter
 from pta.models import ImageEncoder
-from pta.run.gpu.encoder_program import Recording, Uploads, compiled_by_torch
+from pta.run.gpu.encoder_program import Recording, Uploads, compiled_by_torch, on
 from pta.run.gpu.recordable import is_recordable
 
 Pixels = Tensor | npt.NDArray[np.uint8]
@@ -90,7 +88,7 @@ class Program:
         self._recorded: tuple[int, ...] = ()
         self._records_step = False
         if self._on_gpu:
-            with self._here():
+            with on(self._device):
                 if optimise:
                     self._optimise()
                 self._record()
@@ -106,7 +104,7 @@ class Program:
                 "a compiled program is recorded without labels; adapter.step(encoder.encode(pixels), labels) takes them"
             )
         given = self._checked(pixels)
-        with self._here():
+        with on(self._device):
             self._take(given)
             return self._answer(len(given))
 
@@ -123,7 +121,7 @@ class Program:
                 if not self._on_gpu:
                     yield predictions
                     continue
-                with self._here():
+                with on(self._device):
                     coming = PendingPredictions(predictions)
                 if before is not None:
                     yield before.wait()
@@ -188,9 +186,6 @@ class Program:
     def _on_gpu(self) -> bool:
         return self._device.type == "cuda"
 
-    def _here(self) -> AbstractContextManager[object]:
-        return torch.cuda.device(self._device) if self._on_gpu else nullcontext()
-
     @cached_property
     def _uploads(self) -> Uploads:
         return Uploads(self._pixels)
@@ -202,9 +197,7 @@ class Program:
     def _optimise(self) -> None:
         plain = self._resize, self._encode
         self._resize, self._encode = map(compiled_by_torch, plain)
-        if (failure := failure_of(self._features)) is not None:
-            complaint = f"{self.encoder.architecture} runs uncompiled; torch.compile failed: {first_line(failure)}"
-            warnings.warn(complaint, stacklevel=3)
+        if not works(self._features, f"{self.encoder.architecture} runs uncompiled; torch.compile failed"):
             self._resize, self._encode = plain
 
     def _record(self) -> None:
