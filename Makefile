@@ -115,7 +115,7 @@ try-wheel: BIN := .venv-wheel/bin
 try-wheel: build
 	$(NEW_ENVIRONMENT)
 	$(INSTALL_TORCH)
-	$(INSTALL) "$$(ls dist/*.whl)[figures]"
+	$(INSTALL) "$$(ls dist/*.whl)[figures]" nbclient ipykernel  # the last two run notebooks
 	$(BIN)/python -P releasing/try_wheel.py
 
 # The lowest versions that pyproject.toml allows, as a file of constraints.

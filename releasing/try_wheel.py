@@ -4,9 +4,7 @@ Run it with the Python of an environment that has the wheel alone (`make try-whe
 Python, docs/first-hour.md and the notebooks, with the packaged model in the place of one from the hub.
 """
 
-import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -45,15 +43,8 @@ def steps() -> Iterator[tuple[str, str, list[str]]]:
     for block in others:
         yield "first-hour", "first-hour.md, Python", ["python", "-c", block]
     for notebook in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
-        yield notebook.stem, notebook.name, ["python", "-c", code_of(notebook)]
-
-
-def code_of(notebook: Path) -> str:
-    """The notebook's Python; what it gives to the shell is run as there."""
-    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    code = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    calls = re.sub(r"^!(.*)$", lambda found: f"subprocess.run({found[1]!r}, shell=True, check=True)", code, flags=re.M)
-    return f"import subprocess\n{calls}"
+        execute = [str(ROOT / "tests" / "notebooks.py"), "execute", str(notebook), "."]
+        yield notebook.stem, notebook.name, ["python", *execute]
 
 
 def main() -> str | None:

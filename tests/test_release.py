@@ -1,9 +1,7 @@
 """`make release` fills in a date, commits and tags; what must not be released is refused in one line."""
 
-import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import oldest
@@ -129,17 +127,6 @@ def test_a_workflow_publishes_only_a_dated_version(clone, tag, said):
 
 def test_the_project_itself_says_one_version():
     assert release.check_versions(ROOT)
-
-
-def test_a_notebook_is_tried_with_what_it_gives_to_the_shell(tmp_path):
-    cells = [
-        {"cell_type": "markdown", "source": ["# a\n"]},
-        {"cell_type": "code", "source": ["x = 1\n", "!echo $((1 + 1)) > two"]},
-        {"cell_type": "code", "source": ["y = x + int(open('two').read())"]},
-    ]
-    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells}))
-    code = try_wheel.code_of(tmp_path / "a.ipynb")
-    subprocess.run([sys.executable, "-c", f"{code}\nassert y == 3"], cwd=tmp_path, check=True)
 
 
 def test_the_wheel_is_tried_with_the_readme_and_the_first_hour():
