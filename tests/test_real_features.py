@@ -10,6 +10,8 @@ import torch
 from pta import create_adapter
 from pta.data.features import load_features
 from pta.measure.evaluate import evaluate
+from pta.run.export.graph import Session
+from pta.run.export.onnx_files import head_file
 
 FOLDER = os.environ.get("PTA_REAL_FEATURES")  # a folder of .npz files, which are not distributed with the project
 
@@ -58,3 +60,16 @@ def test_real_features_give_the_accuracies_of_the_authors(method, parameters, kn
         order = np.random.default_rng(1).permutation(len(file.samples))
         logits = create_adapter(method, file.classifier, **parameters).step(file.samples[torch.from_numpy(order)])
         assert round(100 * (logits.argmax(dim=1).numpy() == file.labels[order]).mean(), 2) == accuracy
+
+
+@pytest.mark.skipif(not FOLDER, reason="PTA_REAL_FEATURES is not set")
+@pytest.mark.parametrize("name", ["caltech101_test_sub", "stanford_cars_val", "ucf101_test_sub_nounproxy"])
+@pytest.mark.parametrize("method", ["pta", "wpta"])
+def test_an_exported_head_answers_real_features_as_the_library(name, method):
+    pytest.importorskip("onnxruntime")
+    file = load_features(Path(FOLDER, f"{name}.npz"))
+    adapter = create_adapter(method, file.classifier)
+    adapter.step(file.samples[: len(file.samples) // 2])
+    answers, expected = Session(head_file(adapter)).run(file.samples.features.numpy()), adapter.predict(file.samples)
+    assert np.array_equal(answers["index"], expected.argmax(dim=1))
+    assert np.abs(answers["logits"] - expected.numpy()).max() < 1e-3

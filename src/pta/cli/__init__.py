@@ -32,7 +32,7 @@ COMMANDS = {
     "methods": "List the methods: summary, requirements, and parameters with their defaults.",
     "predict": "Classify images or point clouds and adapt to them; each batch's rows are written at once.",
     "monitor": "Watch a stream of features for alarms, and make the reference that samples are compared with.",
-    "state": "Show the classes and prototypes of a saved state, merge states, add a class, export prototypes.",
+    "state": "Show the classes and prototypes of a saved state, merge states, add a class, export it frozen.",
     "extract": "Encode images or point clouds into a feature file for pta eval. Resumes; finished parts are kept.",
     "verify": (
         "Compare a model's zero-shot accuracies with published ones on the datasets you have. Exit code 1: they differ."

@@ -1,12 +1,10 @@
-"""`pta state`: show a saved state, merge states, add a class, export prototypes."""
+"""`pta state`: show a saved state, merge states, add a class, export it frozen."""
 
-import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
-import numpy as np
 import typer
 from rich.table import Column, Table
 
@@ -17,13 +15,17 @@ from pta.cli.options import ClassTexts, NamedModel
 from pta.cli.output import command_group, plain, print_lines, require_place, write_json
 from pta.data.features import load_features
 from pta.door.claims import sole_writer
-from pta.door.files import save_tensors, write_atomically
+from pta.door.files import write_atomically
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.methods import Adapter, load_adapter
-from pta.methods.classes import ClassRow, add_class, anchor_from, class_prototypes, class_table, require_new_class
-from pta.methods.frozen import warn_if_frozen_early
+from pta.methods.classes import ClassRow, add_class, anchor_from, class_table, require_new_class
+from pta.methods.frozen import require_learned, warn_if_frozen_early
 from pta.methods.merging import load_part, merge
 from pta.methods.state_file import load_state, read_stream
+from pta.run.export.arrays import ENDINGS, linear_file, prototypes_file
+from pta.run.export.frozen_head import require_exportable
+from pta.run.export.graph import require_onnx
+from pta.run.export.onnx_files import frame_file, frame_size, head_file
 
 state = command_group("state", COMMANDS["state"])
 File = Annotated[Path, typer.Argument(metavar="STATE", help="A file written by pta predict --state or Adapter.save.")]
@@ -122,26 +124,58 @@ def add_class_to_file(
 @state.command()
 def export(
     file: File,
-    out: Annotated[Path, typer.Option(help="The .npz or .safetensors file to write.")],
+    out: Annotated[Path, typer.Option(help="The file to write: .npz or .safetensors, for onnx .onnx.")],
+    to: Annotated[
+        Literal["prototypes", "linear", "onnx-head", "onnx"],
+        typer.Option(
+            help="prototypes; the frozen classifier as one matrix (linear), as a graph from features (onnx-head), or "
+            "as a graph from the bytes of a frame (onnx)."
+        ),
+    ] = "prototypes",
+    model: Annotated[
+        str | None,
+        typer.Option(help="The model of the state, for onnx.", show_default=options.MODEL_VARIABLE),
+    ] = None,
+    frame: Annotated[
+        str | None, typer.Option(metavar="WIDTHxHEIGHT", help="The size of the frames, for onnx: 640x480.")
+    ] = None,
     replace: options.Replace = False,
 ) -> None:
-    """Export the prototypes at unit length, with text features, class names, scale and bias."""
-    if out.suffix not in (".npz", ".safetensors"):
-        raise UnreadableFile(f"--out {out}: the file must end in .npz or .safetensors")
+    """Export a frozen state: its prototypes, or a classifier that runs without torch, which is run and compared."""
+    endings = (".onnx",) if to in ("onnx-head", "onnx") else ENDINGS
+    if out.suffix not in endings:
+        raise UnreadableFile(f"--out {out}: with --to {to} the file must end in {' or '.join(endings)}")
+    if to == "onnx":
+        model = model or os.environ.get(options.MODEL_VARIABLE)
+        if model is None or frame is None:
+            raise InvalidParameter("--to onnx needs --model MODEL, whose tower it holds, and --frame, e.g. 640x480")
+    elif model is not None or frame is not None:
+        raise InvalidParameter(f"--model and --frame belong to --to onnx, not to --to {to}")
+    if endings == (".onnx",):
+        require_onnx()
+    size = None if frame is None else frame_size(frame)
+    named = None if model is None else NamedModel(model)
     with sole_writer(out):
         require_place(out, replace=replace)
         adapter = load_adapter(file)
+        require_learned(adapter)
         warn_if_frozen_early(adapter)
-        classifier = adapter.classifier
-        tensors = {"prototypes": class_prototypes(adapter), "text_features": classifier.anchors}
-        if out.suffix == ".npz":
-            arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in tensors.items()}
-            arrays |= {"classnames": classifier.class_names, "scale": classifier.scale, "bias": classifier.bias}
-            np.savez(content := io.BytesIO(), **arrays)
-            write_atomically(out, content.getvalue())
+        if to == "prototypes":
+            content, said = prototypes_file(adapter, out.suffix), "prototypes and text features"
+        elif to == "linear":
+            content, said = linear_file(adapter, out.suffix), "logits = scale·matrix·feature + bias"
+        elif to == "onnx-head":
+            content, said = head_file(adapter), f"takes features N×{adapter.classifier.dim}, float32"
         else:
-            about = {"kind": "prototypes", "method": adapter.name, "class_names": classifier.class_names}
-            save_tensors(out, tensors, about | {"scale": classifier.scale, "bias": classifier.bias})
+            assert named is not None
+            assert size is not None
+            require_exportable(adapter)
+            made = frame_file(adapter, named.encoder, *size)
+            shape = "×".join(map(str, made.takes))
+            what = "frames" if made.resizes else "resized pictures, because resizing would cost more than the tower,"
+            content, said = made.content, f"takes {what} of {shape} bytes"
+        write_atomically(out, content)
+    print_lines(f"{out}: {said}; {len(content):,} bytes")
 
 
 def state_table(adapter: Adapter, rows: Sequence[ClassRow]) -> Table:

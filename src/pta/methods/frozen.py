@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from statistics import median
 from weakref import WeakSet
 
+from pta.errors import StateMismatch
 from pta.methods.adapter import Adapter
 from pta.methods.classes import class_table
 
@@ -19,6 +20,15 @@ _warned: WeakSet[Adapter] = WeakSet()
 
 class FewSamples(UserWarning):
     """A state answers without learning, although it has learned from few samples per class."""
+
+
+def require_learned(adapter: Adapter) -> None:
+    """Refuse to freeze a state that has learned nothing."""
+    if not adapter.position:
+        raise StateMismatch(
+            f"this state of {adapter.name} has learned nothing: frozen, it would answer as zero-shot; let it learn "
+            "samples first (pta predict --state)"
+        )
 
 
 def learned_per_class(adapter: Adapter, counts: Sequence[float] | None = None) -> tuple[float, str]:

@@ -132,7 +132,7 @@ class WPTA(Adapter):
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
         self._known_texts: TextPrototypes | None = None
-        self._below_least = nextafter(self.min_probability, 0)  # what is above has at least that probability
+        self.least_weight = nextafter(self.min_probability, 0)  # what is above has at least that probability
         self.max_batch, self.refresh_interval = samples_at_once(classifier), self.refresh_every
         (classes, dim), longest = classifier.anchors.shape, LARGEST_COUNT * LONGEST_MEAN
         shared = partial(self.add_state, per_class=False)
@@ -163,7 +163,7 @@ class WPTA(Adapter):
         scores = z
         for layer in self._layers:
             s = scores.softmax(dim=1)
-            w = threshold(s, self._below_least, 0.0)
+            w = threshold(s, self.least_weight, 0.0)
             cosines = layer.score(x, w, self.centre, self._texts.part, learn=learn)
             scores = torch.add(z, cosines, alpha=self.image_weight * self.classifier.scale, out=cosines)
         if learn:
@@ -236,6 +236,11 @@ class WPTA(Adapter):
         for layer in after._layers:
             layer.measure(after.centre, after._texts.part)
         self._put_checked(after.state(), "the state with the sums")
+
+    def frozen_layers(self) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """For each layer E, P and the squared lengths of E in P: what a sample that is not learned is scored by."""
+        texts = self._texts.part
+        return [(layer.prototypes(self.centre, texts), layer.metric, layer.squares) for layer in self._layers]
 
     def reset(self, classes: Iterable[int] | None = None) -> None:
         """Forget everything, or only the sums of some classes; centre and metric then stay until they are refreshed.

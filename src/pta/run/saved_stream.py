@@ -63,6 +63,11 @@ class Progress:
     last: str | None = None
     _keys: Any = field(default_factory=hashlib.sha256)
 
+    @classmethod
+    def going_on(cls, record: StreamRecord) -> "Progress":
+        """The progress of a stream whose former samples are not listed again."""
+        return cls(record.decoder, record.taken, record.last, hashlib.sha256(record.keys.encode()))
+
     def decoded_by(self, name: str) -> None:
         """Record what decodes the samples, beside what did so before."""
         if name not in self.decoder.split(_AND):

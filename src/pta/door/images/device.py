@@ -35,7 +35,7 @@ class DevicePreprocessing(nn.Module):
     def __init__(self, preprocess: Preprocessing, height: int, width: int) -> None:
         super().__init__()
         self.expected = (len(preprocess.mean), height, width)
-        sides = _plan(height, width, preprocess)
+        sides = plan(height, width, preprocess)
         rows, columns = (slice(side.start, side.end) for side in sorted(sides, key=lambda side: side.dim))
         self.needed = (slice(None), slice(None), rows, columns)
         self.passes = nn.Sequential(*(_Pass(side, preprocess) for side in sides))
@@ -52,7 +52,7 @@ class _Pass(nn.Module):
     positions: Tensor
     weights: Tensor
 
-    def __init__(self, side: "_Side", preprocess: Preprocessing) -> None:
+    def __init__(self, side: "Side", preprocess: Preprocessing) -> None:
         super().__init__()
         first, weights = line_weights([side.lengths], preprocess.size, preprocess.resample)
         positions = first - side.start + torch.arange(len(weights))[:, None]
@@ -86,7 +86,7 @@ def resize_by_kernel(pictures: Sequence[Tensor], preprocess: Preprocessing) -> T
     from pta.door.images.ragged_kernel import resize_lines
 
     channels, size, device = len(preprocess.mean), preprocess.size, pictures[0].device
-    plans = [_plan(*picture.shape[1:], preprocess) for picture in pictures]
+    plans = [plan(*picture.shape[1:], preprocess) for picture in pictures]
     needed = np.array([then.needed for _, then in plans])
     resized = torch.empty(len(pictures), channels, size, size, dtype=torch.uint8, device=device)
     halfway = torch.empty(channels * size * int(needed.sum()), dtype=torch.uint8, device=device)
@@ -106,7 +106,7 @@ def resize_by_kernel(pictures: Sequence[Tensor], preprocess: Preprocessing) -> T
     return resized
 
 
-class _Side(NamedTuple):
+class Side(NamedTuple):
     """The side of a picture along which one of the two passes resizes it."""
 
     lengths: tuple[int, int, int]  # before, after, and the start of the part that is kept
@@ -121,12 +121,12 @@ class _Side(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _plan(height: int, width: int, preprocess: Preprocessing) -> tuple[_Side, _Side]:
+def plan(height: int, width: int, preprocess: Preprocessing) -> tuple[Side, Side]:
     """Both sides of a picture, in the order in which it is resized along them."""
     resized, (left, top) = preprocess.geometry(width, height)
     size, resample = preprocess.size, preprocess.resample
     across, down = (
-        _Side(lengths, dim, count_taps(*lengths[:2], resample), *needed_pixels(*lengths, size, resample))
+        Side(lengths, dim, count_taps(*lengths[:2], resample), *needed_pixels(*lengths, size, resample))
         for dim, lengths in ((2, (width, resized[0], left)), (1, (height, resized[1], top)))
     )
     return (across, down) if across_first(width, height, *resized) else (down, across)
@@ -134,7 +134,7 @@ def _plan(height: int, width: int, preprocess: Preprocessing) -> tuple[_Side, _S
 
 def _fields(
     pictures: Sequence[Tensor],
-    plans: Sequence[tuple[_Side, _Side]],
+    plans: Sequence[tuple[Side, Side]],
     lengths: Sequence[tuple[int, int, int]],
     halfway: Tensor,
     resized: Tensor,

@@ -69,7 +69,7 @@ class Layer:
 
     def measure(self, centre: Tensor, texts: Tensor) -> None:
         """Compute the squares from the rest of the state."""
-        self.squares.copy_(squares_in(self.metric, self._prototypes(centre, texts)).clamp_min_(0))
+        self.squares.copy_(squares_in(self.metric, self.prototypes(centre, texts)).clamp_min_(0))
 
     def score(self, x: Tensor, w: Tensor, centre: Tensor, texts: Tensor, *, learn: bool) -> Tensor:
         """The cosine of each sample with each prototype, which holds the sample's own contribution, B×C.
@@ -81,7 +81,7 @@ class Layer:
             from pta.engines.gpu.triton_whitened import learn_one_on_gpu
 
             return learn_one_on_gpu(x, w, centre, texts, self.metric, self.sums, self.weights, self.squares)
-        y, prototypes = (x - centre).to(texts.dtype), self._prototypes(centre, texts)
+        y, prototypes = (x - centre).to(texts.dtype), self.prototypes(centre, texts)
         turned = y @ self.metric
         among = turned @ y.T
         own, given = among.diagonal()[:, None], w.sum(dim=0)
@@ -104,7 +104,7 @@ class Layer:
             self._add(x, w, moved, centre, texts)
         return cosines.div_(_lengths(own)).clamp_(-1, 1)  # which rounding exceeds where a prototype almost vanishes
 
-    def _prototypes(self, centre: Tensor, texts: Tensor) -> Tensor:
+    def prototypes(self, centre: Tensor, texts: Tensor) -> Tensor:
         """E, C×d: the sums around the centre, and the texts' part."""
         if self.kept.prototypes is not None:
             return self.kept.prototypes

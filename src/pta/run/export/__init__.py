@@ -1,0 +1,1 @@
+"""Frozen states as files that run without torch; each is run and compared with the library before it is written."""
