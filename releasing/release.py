@@ -69,8 +69,9 @@ def check_tag(root: Path, tag: str) -> None:
 
 
 def release(root: Path, version: str, date: str) -> None:
-    """Write the date, commit and tag; if git refuses, everything is as it was."""
+    """Write the date, keep the list of public names, commit and tag; if git refuses, everything is as it was."""
     changelog, citation = root / "CHANGELOG.md", root / "CITATION.cff"
+    names = root / "tests" / "public_api" / f"{version}.txt"
     before = {path: path.read_text(encoding="utf-8") for path in (changelog, citation)}
     changelog.write_text(
         before[changelog].replace(f"## {version}, {UNRELEASED}", f"## {version}, {date}", 1), encoding="utf-8"
@@ -78,9 +79,13 @@ def release(root: Path, version: str, date: str) -> None:
     others = re.sub(r"^date-released: .*\n", "", before[citation], flags=re.MULTILINE)
     dated = others.replace(f"version: {version}\n", f"version: {version}\ndate-released: {date}\n", 1)
     citation.write_text(dated, encoding="utf-8")
+    names.write_bytes(names.with_name("current.txt").read_bytes())
     try:
-        git(root, "commit", "--quiet", "--message", f"Release {version}", changelog.name, citation.name)
+        git(root, "add", "--force", str(names))
+        git(root, "commit", "--quiet", "--message", f"Release {version}", changelog.name, citation.name, str(names))
     except CannotRelease:
+        git(root, "rm", "--quiet", "--cached", "--ignore-unmatch", str(names))
+        names.unlink()
         for path, text in before.items():
             path.write_text(text, encoding="utf-8")
         raise

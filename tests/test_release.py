@@ -37,6 +37,8 @@ def clone(tmp_path, monkeypatch):
     (tmp_path / "CITATION.cff").write_text(
         "title: pta\nversion: 9.8.7\ndate-released: 2001-01-01\nlicense: Apache-2.0\n"
     )
+    (tmp_path / "tests" / "public_api").mkdir(parents=True)
+    (tmp_path / "tests" / "public_api" / "current.txt").write_text("python pta.PTA\n")
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 9.8.7, unreleased\n\n* New.\n\n## 9.8.6, 2001-01-01\n")
     git(tmp_path, "init", "--quiet", "--initial-branch", "main")
     git(tmp_path, "config", "user.name", "nobody")
@@ -55,6 +57,7 @@ def test_a_release_is_dated_committed_and_tagged(clone):
     assert "## 9.8.6, 2001-01-01\n" in (clone / "CHANGELOG.md").read_text()
     assert (clone / "CITATION.cff").read_text().splitlines()[1:3] == ["version: 9.8.7", "date-released: 2030-02-01"]
     assert git(clone, "status", "--porcelain") == ""
+    assert (clone / "tests" / "public_api" / "9.8.7.txt").read_text() == "python pta.PTA\n"
     assert git(clone, "describe", "--exact-match").strip() == "v9.8.7"
     release.check_tag(clone, "v9.8.7")
     with pytest.raises(release.CannotRelease, match=r"was released: 2030-02-01; a new release needs a new version"):
