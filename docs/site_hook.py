@@ -1,7 +1,7 @@
 """The site: pages link to each other as they do in the repository, and files that they name are part of the site.
 
 README.md becomes the first page. A linked file outside docs gets the address repository/PATH. Links to folders go.
-The leaderboard is made from its CSV file.
+The leaderboard is made from its CSV file, and a notebook becomes a page.
 """
 
 import os
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from leaderboard_page import MARK, filled
 from mkdocs.structure.files import File, Files
+from notebook_page import notebook_page
 
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
@@ -26,6 +27,10 @@ def on_files(files: Files, config: object) -> Files:
             if target not in seen and target.is_file() and _address(target):
                 seen.add(target)
                 waiting += [target] if target.suffix == ".md" else []
+    for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        page, pictures = notebook_page(path)
+        for name, content in {f"{path.stem}.md": page, **pictures}.items():
+            files.append(File.generated(config, f"notebooks/{name}", content=content))
     for path in sorted(seen):
         if files.get_file_from_path(_address(path)) is None:
             content = path.read_text(encoding="utf-8") if path.suffix == ".md" else path.read_bytes()
@@ -71,6 +76,8 @@ def _address(path: Path) -> str:
     place = path.relative_to(ROOT)
     if place == Path("README.md"):
         return "index.md"
+    if place.suffix == ".ipynb":
+        place = place.with_suffix(".md")
     return place.relative_to("docs").as_posix() if place.parts[0] == "docs" else f"repository/{place.as_posix()}"
 
 

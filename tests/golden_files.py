@@ -11,22 +11,27 @@ import numpy as np
 from safetensors.numpy import load
 
 GOLDEN = Path(__file__).parent / "golden"
+RELEASES = ("", "0.1.0")  # of which there are files; those in the folder itself were written before the first one
 METHODS = ("pta", "wpta", "tda")
 SEGMENTS = {"segment": {}, "segment-paper": {"variant": "paper"}}
 STORE_SWEEP = ("--set", "pta.h=5,20", "--seed", "1")
 
 
-def expected():
+def expected(release=""):
     """What reading the golden files must give."""
-    return json.loads((GOLDEN / "expected.json").read_text())
+    return json.loads((GOLDEN / release / "expected.json").read_text())
 
 
-def copied(name, folder):
+def copied(name, folder, release=""):
     """A copy of a golden file or folder, which a test may change."""
-    target = folder / name
-    if (GOLDEN / name).is_dir():
-        return Path(shutil.copytree(GOLDEN / name, target))
-    return Path(shutil.copy(GOLDEN / name, target))
+    origin, target = GOLDEN / release / name, folder / name
+    return Path(shutil.copytree(origin, target) if origin.is_dir() else shutil.copy(origin, target))
+
+
+def states():
+    """Every release with every state of it."""
+    own = [(release, path.stem) for release in RELEASES[1:] for path in (GOLDEN / release).glob("state-*.safetensors")]
+    return [*(("", method) for method in METHODS), *sorted(own)]
 
 
 def stream():

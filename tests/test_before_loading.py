@@ -116,7 +116,7 @@ TRIAL = "trial photos --classes classes.txt"
         # paths
         ("predict fotos --classes classes.txt", "no such file or folder: 'fotos'"),
         ("predict empty --classes classes.txt", "no images in empty"),
-        ("predict party.mp4 --classes classes.txt", "ffmpeg"),
+        ("predict party.mp4 --classes classes.txt", "no such file: 'party.mp4'"),
         ("predict photos - --classes classes.txt", "cannot be mixed"),
         (f"{PREDICT} --frames", "give - as the path"),
         (TRIAL, "2 labels are too few"),

@@ -49,6 +49,7 @@ def place(tmp_path_factory):
 
 
 PREDICT = "predict photos --model embedded --classes classes.txt"
+VIDEO = "predict --model embedded --classes classes.txt"
 LONG_URL = f"https://example.org/{'very/' * 30}long.jpg?size=large&kind=shoe"
 
 
@@ -85,8 +86,23 @@ LONG_URL = f"https://example.org/{'very/' * 30}long.jpg?size=large&kind=shoe"
         (f"{PREDICT} --out rows.csv", "rows.csv exists; --append adds to it, --replace overwrites it"),
         (f"{PREDICT} --out rows.csv --append --replace", "leave one of them out"),
         (f"{PREDICT} photos/*.jpg", "no such file or folder: 'photos/.*.jpg'"),
-        (f"{PREDICT} party.mp4", "ffmpeg -i party.mp4 -r 2 -f image2pipe -c:v mjpeg - | pta predict - --frames"),
-        (f"{PREDICT} rtsp://camera/1", "ffmpeg -i rtsp://camera/1 -r 2 -f image2pipe"),
+        (f"{VIDEO} party.mp4", "party.mp4: it is not a video that pta reads"),
+        (f"{PREDICT} party.mp4 photos", "videos cannot be mixed with other paths; give 'party.mp4' by itself"),
+        (f"{VIDEO} party.mp4 --every never", "--every is a time such as 2s, 500ms or 0:01:30, not 'never'"),
+        (f"{VIDEO} party.mp4 --region gate=1,2,3", "a region is NAME=X,Y,W,H"),
+        (f"{VIDEO} none.mp4", "no such file: 'none.mp4'"),
+        (f"{PREDICT} --every 2s", "--every is for videos and cameras; leave it out"),
+        ("extract photos --model embedded --fps 2 --out x.safetensors", "--fps is for videos and cameras"),
+        (f"{VIDEO} srt://camera/1", "not srt://; pipe the frames: ffmpeg -i ADDRESS -r 2 -f image2pipe"),
+        (
+            f"{VIDEO} rtsp://me:secret@camera/1",
+            "holds a user or password, .*; put USER:PASSWORD into a file for --login",
+        ),
+        (f"{VIDEO} rtsp://camera/1 --start 5s", "is live; --start and --end are for files"),
+        (
+            f"{VIDEO} rtsp://camera/1 --login token",
+            "token holds a password, so only its owner may read it: chmod 600",
+        ),
         (f"{PREDICT} {LONG_URL}", re.escape(f"curl -fLO '{LONG_URL}'")),
         (f"extract {LONG_URL} --model embedded --out x.safetensors", re.escape(f"curl -fLO '{LONG_URL}'")),
         ("predict - --model embedded --classes classes.txt", "standard input was empty; - reads paths"),
@@ -208,7 +224,7 @@ AS_A_LIST = r"give several pictures as a list, list\(pictures\)"
         (np.moveaxis(RGB, 2, 0), r"np.moveaxis\(image, 0, 2\) puts the channels last"),
         ({"picture": RGB}, "got dict"),
         ("https://example.org/a.jpg", "curl -fLO https://example.org/a.jpg"),
-        ("party.mp4", "ffmpeg -i party.mp4"),
+        ("party.mp4", r"party.mp4 is a video, .* for frame in pta.frames\(…\)"),
     ],
     ids=lambda one: "" if isinstance(one, str) else type(one).__name__,
 )

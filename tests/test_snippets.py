@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,8 @@ STAND_INS = {"hf:openai/clip-vit-base-patch16": "embedded", "MODEL": "embedded"}
 NOT_RUN = {
     r"--data ROOT|verify |ROOT/": "needs datasets that are not distributed",
     r"ulip:|rotate.safetensors": "needs ULIP's weights",
-    r"rtsp://": "needs a camera",
+    r"rtsp://|srt://|http://camera/": "needs a camera; tests/test_camera.py has some",
+    **({} if find_spec("av") else {r"film\.mp4": "needs PyAV"}),
     r"^pta reproduce (?!--list)": "takes minutes; tests/test_reproduce.py runs it on less",
     r"--method (difftpt|all)|--views-from": "needs generated pictures, or takes minutes",
     r"^pta (serve|stream|journal) ": "needs a running service; tests/test_serve_document.py has one",
@@ -37,6 +39,14 @@ NOT_RUN = {
 
 def reason_not_to_run(command):
     return next((why for pattern, why in NOT_RUN.items() if re.search(pattern, command.text)), None)
+
+
+def write_film(folder):
+    """A video of a hundred seconds, where PyAV is installed."""
+    if find_spec("av"):
+        from videos import fashion_frames, write_video
+
+        write_video(folder / "film.mp4", fashion_frames(("bag", "shirt"), 100), rate=1)
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +68,7 @@ def reader(tmp_path_factory):
     for number, cloud in enumerate(clouds):
         np.save(folder / "SCANS" / f"{number}.npy", cloud)
     shutil.copy(folder / "FILE.npz", folder / "dtd.npz")
+    write_film(folder)
     write_h5(folder / "mine.h5", StoredClouds(clouds.astype(np.float32), np.array([0, 1, 2])))
     return folder
 
@@ -105,6 +116,8 @@ def test_the_commands_of_a_page_run_one_after_the_other(page, reader, pta, monke
 
 NOT_EXECUTED = {
     'device="cuda"': "needs a GPU; tests/test_program.py runs it",
+    'push_to_hub("OWNER': "sends to the hub; tests/test_hub.py has one of its own",
+    **({} if find_spec("av") else {"film.mp4": "needs PyAV"}),
     "127.0.0.1:8080": "needs a running service; tests/test_serve_document.py has one",
     '"linear.npz"': "needs an export; tests/test_export.py runs it without torch",
     '"head.onnx"': "needs an export; tests/test_export.py runs it without torch",
@@ -122,6 +135,7 @@ def names(tmp_path, monkeypatch):
     features = torch.randn(5, 8, generator=rng)
     pictures = [Image.fromarray(image).convert("RGB") for image in FASHION.images[:3]]
     pta.PTA(classifier).save("shop.safetensors")
+    write_film(tmp_path)
     return {
         **{"pta": pta, "pictures": pictures, "camera": pictures, "picture": pictures[0]},
         **{"text_features": anchors, "anchors": anchors, "class_names": classifier.class_names},

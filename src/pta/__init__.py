@@ -21,6 +21,7 @@ _HOMES = {
     "compile": "pta.run.gpu.program",
     "compose": "pta.engines.segments.segment",
     "create_adapter": "pta.methods",
+    "frames": "pta.data.sources.video",
     "list_adapters": "pta.methods",
     "load_adapter": "pta.methods",
     "register": "pta.methods",
@@ -30,6 +31,7 @@ _HOMES = {
 if TYPE_CHECKING:  # for type checkers and editors
     from pta.core.classifier import ZeroShotClassifier as ZeroShotClassifier
     from pta.core.samples import Samples as Samples
+    from pta.data.sources.video import frames as frames
     from pta.engines.segments.segment import Segment as Segment
     from pta.engines.segments.segment import compose as compose
     from pta.errors import PtaError as PtaError

@@ -15,9 +15,12 @@ from pta.cli import options
 from pta.cli.messages import say, warn
 from pta.cli.options import NamedModel
 from pta.cli.output import progress, require_place, write_json
+from pta.cli.video_options import VideoOptions
+from pta.core.limits import USUAL_LIMITS, Limits
 from pta.data.generated import USUAL_COUNT, find_generated
 from pta.data.open import open_samples
 from pta.data.sample_set import SampleSet
+from pta.data.sources.video import VideoReading
 from pta.data.views import Mode
 from pta.errors import InvalidParameter
 from pta.models import find_device
@@ -67,9 +70,9 @@ def extract(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="DATASET|FOLDER|CSV|TAR|H5",
+            metavar="DATASET|FOLDER|CSV|TAR|H5|VIDEO",
             help="A name from pta datasets, a folder with a sub-folder per class, a .csv of path,label, .tar shards, "
-            "an .h5 file of clouds, or the packaged images: fashion/clean, fashion/blur/3.",
+            "an .h5 file of clouds, a video, or the packaged images: fashion/clean, fashion/blur/3.",
         ),
     ],
     out: Annotated[str, typer.Option(help="The feature file to write, .safetensors; with --cluster a folder.")],
@@ -77,6 +80,7 @@ def extract(
     model: options.ModelOptions,
     stored: StoredOptions,
     samples: options.SampleOptions,
+    video: VideoOptions,
     cluster: options.ClusterOptions,
     data: Annotated[Path | None, typer.Option(help="The folder that holds the datasets, for a dataset's name.")] = None,
     shard: Annotated[
@@ -93,7 +97,12 @@ def extract(
     names = None if texts.classes is None else texts.names()
     if cluster.cluster is not None:
         cluster.refuse(
-            {"--views-from": stored.views_from is not None, "--prompts": stored.prompts, "--data": data is not None}
+            {
+                "--views-from": stored.views_from is not None,
+                "--prompts": stored.prompts,
+                "--data": data is not None,
+                **video.given(),
+            }
         )
         from pta.cli.on_cluster import OnCluster, Pictures, extract_on_cluster
 
@@ -101,7 +110,11 @@ def extract(
         extract_on_cluster(OnCluster(cluster, out, json), pictures, names, texts, replace)
         return
     require_decoder(reading.decode, named.modality, find_device(model.device))
-    images = open_images(source, data, names, named)
+    if video.reading.takes(source):
+        reading = dataclasses.replace(reading, processes=False)  # one decoder serves all frames
+    else:
+        video.require_none()
+    images = open_images(source, data, names, named, video.reading, reading.limits)
     if not images.class_names:
         raise InvalidParameter(f"{source} names no classes; give --classes FILE (one name per line)")
     say_notes(images)
@@ -145,9 +158,17 @@ def extract_to(
         return extract_features(*given, about=about, on_error=on_error, on_progress=move, **how)
 
 
-def open_images(source: str, data: Path | None, names: Sequence[str] | None, model: NamedModel) -> SampleSet:
-    """The images of a source, which the model reads."""
-    images = open_samples(source, root=data, class_names=names, modality=model.modality)
+def open_images(
+    source: str,
+    data: Path | None,
+    names: Sequence[str] | None,
+    model: NamedModel,
+    video: VideoReading | None = None,
+    limits: Limits = USUAL_LIMITS,
+) -> SampleSet:
+    """The images of a source, which the model reads; frames of a video if it is said how they are read."""
+    how: dict[str, Any] = {"modality": model.modality, "video": video, "limits": limits}
+    images = open_samples(source, root=data, class_names=names, **how)
     require_modality(images, model.modality, model.name)
     return images
 

@@ -5,7 +5,7 @@ import os
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -123,17 +123,27 @@ class Outlet:
     _written: Collection[str] = ()
     raised: dict[str, int] = field(default_factory=dict)
     """How often each alarm was raised."""
+    _region: str = ""
+
+    def within(self, region: str) -> "Outlet":
+        """The same for a region, which alarms and numbers name."""
+        return replace(self, raised={}, _region=region)
 
     def alarm(self, alarm: Alarm) -> None:
         """An alarm was raised, or is over."""
+        where = f"{self._region}: " if self._region else ""
         if alarm.raised:
             self.raised[alarm.kind] = self.raised.get(alarm.kind, 0) + 1
-            warn(f"warning: alarm {alarm.kind} {alarm.sentence}")
+            warn(f"warning: {where}alarm {alarm.kind} {alarm.sentence}")
         else:
-            say(f"alarm {alarm.sentence}")
+            say(f"{where}alarm {alarm.sentence}")
         self.write({"alarm": alarm.as_dict()})
         if self._webhook is not None:
-            self._webhook.send(alarm.as_dict())
+            self._webhook.send(alarm.as_dict() | self._about)
+
+    @property
+    def _about(self) -> dict[str, str]:
+        return {"region": self._region} if self._region else {}
 
     def look(self, position: int, *, came: bool = False) -> None:
         """Look at the clock; `came` says that samples came."""
@@ -143,7 +153,7 @@ class Outlet:
 
     def write(self, line: dict[str, Any]) -> None:
         """Write a line of the file, if there is one: the numbers after a block of samples, or an alarm."""
-        text = json.dumps(line) + "\n"
+        text = json.dumps(line | self._about) + "\n"
         if self._file is not None and text not in self._written:
             try:
                 self._file.write(text)

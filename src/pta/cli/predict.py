@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import typer
 
@@ -12,6 +13,7 @@ from pta.cli.options import ClassTexts
 from pta.cli.output import progress
 from pta.cli.predict_options import PredictOptions, Start, find_start
 from pta.data.open import open_places
+from pta.data.sources.video import VideoFrames
 from pta.errors import InvalidParameter, UnreadSample
 from pta.methods.frozen import warn_if_frozen_early
 from pta.models import Encoder, find_device
@@ -20,6 +22,7 @@ from pta.run.classifier import Classifier
 from pta.run.predict import Tally, predict_stream
 from pta.run.reading import Decoding, Reading, open_decoding, require_decoder
 from pta.run.saved_stream import SavedStream
+from pta.run.separate import SeparateStreams
 from pta.run.watched import WatchedStream
 
 _ENDING = [one for one in signal.Signals if one.name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")]
@@ -42,13 +45,18 @@ def predict(given: PredictOptions) -> None:
     given.state.require_usable(given.rows, frames=given.frames)
     if reading.decode == "gpu":
         require_decoder(reading.decode, modality, find_device(given.model.device))
-    source, total = open_places(given.images, modality, frames=given.frames, limits=reading.limits)
+    source, total = open_places(
+        given.images, modality, frames=given.frames, limits=reading.limits, video=given.video.reading
+    )
+    of_frames = given.columns(source)
     texts = given.texts.of(names, modality.prompts)
     top = min(given.rows.top, len(names))
     labels = given.labels(names, source)
     goes_on = given.rows.append or given.state.resume
-    with given.alone(names, top):
+    with given.alone(names, top, of_frames):
         given.watching.require_place(append=goes_on, replace=given.rows.replace)
+        if isinstance(source, VideoFrames):
+            source.check()
         start = find_start(source, given.state, given.rows)
         encoder = named.encoder  # from here on, nothing is left that could be checked without it
         classifier = _classifier(given, encoder, texts, total)
@@ -68,11 +76,22 @@ def predict(given: PredictOptions) -> None:
         guard = given.watching.guard(classifier.classifier, classifier.adapter, given.rows.reactions, state)
         resume = given.state.resume
         opened = given.watching.outlet(append=goes_on, replace=given.rows.replace, resume=resume)
-        with opened as outlet, given.rows.open(top, start.after, give_up=given.samples.give_up_unread) as sink:
+        rows = given.rows.open(top, start.after, give_up=given.samples.give_up_unread, of_frames=of_frames)
+        with opened as outlet, rows as sink:
             watch = WatchedStream(classifier, guard, outlet.alarm, outlet.write)
             saved, every = given.state.saved, given.state.save_every
             stream = SavedStream(classifier, saved, sink, start.progress, every, watch.packed)
-            _predict(given, classifier, start, total, reading, decoding, stream, top, labels, watch, outlet)
+            streams: WatchedStream | SeparateStreams = watch
+            if isinstance(source, VideoFrames) and len(source.regions) > 1:
+                streams = SeparateStreams(partial(_begin_stream, given, classifier, outlet))
+            _predict(given, classifier, source, start, total, reading, decoding, stream, top, labels, streams, outlet)
+
+
+def _begin_stream(given: PredictOptions, classifier: Classifier, outlet: Outlet, source: str) -> WatchedStream:
+    """The stream of a region, which has learned nothing yet."""
+    own, region = classifier.fork(), outlet.within(source.partition("#")[2])
+    guard = given.watching.guard(own.classifier, own.adapter, given.rows.reactions)
+    return WatchedStream(own, guard, region.alarm, region.write)
 
 
 def _classifier(given: PredictOptions, encoder: Encoder, texts: ClassTexts, total: int | None) -> Classifier:
@@ -95,6 +114,7 @@ def _classifier(given: PredictOptions, encoder: Encoder, texts: ClassTexts, tota
 def _predict(
     given: PredictOptions,
     classifier: Classifier,
+    source: object,
     start: Start,
     total: int | None,
     reading: Reading,
@@ -102,10 +122,12 @@ def _predict(
     stream: SavedStream,
     top: int,
     labels: dict[str, int] | None,
-    watch: WatchedStream,
+    watch: WatchedStream | SeparateStreams,
     outlet: Outlet,
 ) -> None:
     """Predict the samples, and print a summary."""
+    video = source if isinstance(source, VideoFrames) else None
+    is_file = video is not None and not video.is_live
     tally = Tally(classifier.adapter.name, f"{classifier.encoder.modality.name}s", classifier.shadow)
     if classifier.adapter.scope == "batch":
         say(f"{tally.method} predicts a batch at a time: its results depend on --batch {reading.batch}")
@@ -114,7 +136,7 @@ def _predict(
 
         def stopping() -> bool:
             stream.save_if_due()
-            outlet.look(watch.monitor.position)
+            outlet.look(watch.position)
             return interrupted() is not None
 
         is_refused, before = True, start.progress.taken
@@ -128,26 +150,31 @@ def _predict(
                     top=top,
                     labels=labels,
                     on_error=given.samples.on_error,
-                    live=total is None,
+                    live=total is None and not is_file,
                     stopping=stopping,
                     watch=watch,
                 ):
                     stream.add(part)
-                    outlet.look(watch.monitor.position, came=True)
+                    outlet.look(watch.position, came=True)
                     for failure in part.failures:
                         warn(f"{'given up' if isinstance(failure, UnreadSample) else 'skipped'}: {failure}")
                     bar.update(task, completed=start.progress.taken, description=tally.add(part))
-            is_refused = total is None and not start.progress.taken
+            is_refused = total is None and video is None and not start.progress.taken
         finally:
+            if video is not None:
+                video.close()
             number = interrupted()
             if number or not is_refused or start.progress.taken > before:
                 saved = f"; state saved to {stream.saved_to}" if stream.saved_to else ""
-                for remark in filter(None, [*classifier.adapter.remarks(), decoding.sentence()]):
+                learned = [remark for _, one in watch.each() for remark in one.adapter.remarks()]
+                seen = video.remarks if video is not None else []
+                for remark in filter(None, [*dict.fromkeys(learned), decoding.sentence(), *seen]):
                     say(remark)
                 say(tally.sentence() + saved + (f"; stopped by {signal.Signals(number).name}" if number else ""))
                 watch.flush()
-                if watch.monitor.position >= BLOCK:
-                    say(outlet.health(watch.monitor, watch.held))
+                for name, one in watch.each():
+                    if one.position >= BLOCK:
+                        say(f"{name} {outlet.health(one.monitor, one.held)}".lstrip())
                 if labels and not tally.taught:
                     warn(f"warning: {given.rows.learn_labels} has no label for any of these samples")
         if number:

@@ -15,9 +15,11 @@ from pta.cli import options
 from pta.cli.messages import say, write_stdout
 from pta.cli.monitor_options import MonitorOptions, On
 from pta.cli.output import STDOUT
+from pta.cli.video_options import VideoOptions
 from pta.core.parameters import require_number
 from pta.data.label_file import as_in_csv, labels_by_key
 from pta.data.sample_set import SampleReference
+from pta.data.sources.video import OF_FRAMES, VideoFrames
 from pta.door.claims import sole_writers
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
 from pta.methods import adapter_class
@@ -152,7 +154,7 @@ class RowOptions:
         given = self.learn_labels is not None, self.reject_below is not None, holds
         return list(compress(MORE, (self.shadow or "zero-shot" in self.reactions.values(), *given)))
 
-    def require_place(self, top: int, append: bool) -> None:
+    def require_place(self, top: int, append: bool, of_frames: Sequence[str] = ()) -> None:
         """Refuse an output that rows cannot be written to, before any work."""
         out = self.file
         if out is None:
@@ -175,26 +177,29 @@ class RowOptions:
             if not os.access(out, os.R_OK | os.W_OK):
                 raise UnreadableFile(f"cannot write {out}: permission denied")
             if append:
-                self._require_same_rows(out, top)
+                self._require_same_rows(out, top, [*self.more, *of_frames])
 
-    def _require_same_rows(self, out: Path, top: int) -> None:
+    def _require_same_rows(self, out: Path, top: int, more: list[str]) -> None:
         with out.open(encoding="utf-8", errors="surrogateescape") as file:
             first = file.readline().rstrip("\r\n").removesuffix(f",{REASON}")
-        found = [name for name in MORE if f', "{name}": ' in first]
-        other_columns = first not in ("", ",".join(columns(top, self.more)))
+        found = [name for name in (*MORE, *OF_FRAMES) if f', "{name}": ' in first]
+        other_columns = first not in ("", ",".join(columns(top, more)))
         if out.suffix == ".jsonl" and first and not first.startswith("{"):
             raise UnreadableFile(f"{out} does not hold JSON lines; choose another --out")
-        if other_columns if out.suffix == ".csv" else first.endswith("}") and found != self.more:
+        if other_columns if out.suffix == ".csv" else first.endswith("}") and found != more:
             same = "use the same --top, --reject-below, --reject-holds, --shadow and --learn-labels as before"
             raise UnreadableFile(f"{out} has other columns ({first[:200]}); {same}, or choose another --out")
 
     @contextmanager
-    def open(self, top: int, after: RowMark | None, *, give_up: bool = False) -> Iterator[RowSink]:
+    def open(
+        self, top: int, after: RowMark | None, *, give_up: bool = False, of_frames: Sequence[str] = ()
+    ) -> Iterator[RowSink]:
         """A sink for rows, some of which may have no answer; a file is first cut off after the mark."""
-        more = [*self.more, REASON] if give_up else self.more
+        usual = [*self.more, *of_frames]
+        more = [*usual, REASON] if give_up else usual
         if self.file is None:
             sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
-            yield _StandardOutput(CsvRows(sys.stdout, top, more) if self.csv else JsonLines(sys.stdout, self.more))
+            yield _StandardOutput(CsvRows(sys.stdout, top, more) if self.csv else JsonLines(sys.stdout, usual))
             return
         if self.replace and self.file.is_file():
             os.truncate(self.file, 0)
@@ -227,7 +232,9 @@ class _StandardOutput:
 class PredictOptions:
     """The options of `pta predict`."""
 
-    images: Annotated[list[str], typer.Argument(metavar="PATH", help="Folders and files, or - for standard input.")]
+    images: Annotated[
+        list[str], typer.Argument(metavar="PATH", help="Folders, files and videos, a camera, or - for standard input.")
+    ]
     texts: options.TextOptions
     model: options.ModelOptions
     method: options.MethodOptions
@@ -235,6 +242,7 @@ class PredictOptions:
     rows: RowOptions
     watching: MonitorOptions
     samples: options.SampleOptions
+    video: VideoOptions
     cluster: options.ClusterOptions
     views: Annotated[int, typer.Option(help="Augmented views per image, for methods that need views.")] = 64
     frames: Annotated[bool, typer.Option("--frames", help="Standard input has pictures instead of paths.")] = False
@@ -272,6 +280,21 @@ class PredictOptions:
         reading = self.samples.reading(self.samples.processes)
         return reading.for_needs(method.needs_with(parameters), Views.crops(self.views))
 
+    def columns(self, source: object) -> list[str]:
+        """The columns that rows have because samples are frames; refused if a state does not fit to them."""
+        if not isinstance(source, VideoFrames):
+            self.video.require_none()
+            return []
+        if len(source.regions) > 1 and self.state.state is not None:
+            raise InvalidParameter(
+                "--state holds what one region teaches; give one --region with it (pta watch keeps several)"
+            )
+        if source.is_live and self.state.resume:
+            raise InvalidParameter(
+                "--resume takes the frames that were missed, which a camera does not have; use --append"
+            )
+        return source.columns
+
     def labels(self, names: Sequence[str], samples: object = None) -> dict[str, int] | None:
         """The labels that are learned, by the samples' keys; refused if none is of these samples."""
         file = self.rows.learn_labels
@@ -284,10 +307,10 @@ class PredictOptions:
         return labels
 
     @contextmanager
-    def alone(self, names: Sequence[str], top: int) -> Iterator[None]:
+    def alone(self, names: Sequence[str], top: int, of_frames: Sequence[str] = ()) -> Iterator[None]:
         """Be the only writer of the rows and the state, once they are known to be usable."""
         with sole_writers(self.state.saved, self.rows.file):
-            self.rows.require_place(top, self.rows.append or self.state.resume)
+            self.rows.require_place(top, self.rows.append or self.state.resume, of_frames)
             self.state.require(self.method, names)
             yield
 
@@ -306,6 +329,7 @@ class PredictOptions:
                 "--raw-probability": rows.raw_probability,
                 "--reject-below": rows.reject_below is not None,
                 **self.watching.given(),
+                **self.video.given(),
                 "--on": bool(rows.on),
                 "--reject-holds": rows.reject_holds is not None,
                 "--shadow (rows have label and zero_shot_label)": rows.shadow,
@@ -336,6 +360,8 @@ def find_start(samples: Iterable[SampleReference], state: StateOptions, rows: Ro
             f"{out} holds rows, but there is no {state.state}; choose another --out, or leave out --resume"
         )
     progress = Progress() if record is None else Progress(record.decoder, record.runtime)
+    if isinstance(samples, VideoFrames) and record is not None:
+        samples.seen(record.last)
     if record is None or record.rows is None or rows.replace or not record.rows.is_in(out):
         return Start(samples, progress)
     if surplus := record.rows.keys_after(out):
@@ -352,7 +378,11 @@ def _after(samples: Iterable[SampleReference], record: StreamRecord | None, stat
         raise StateMismatch(
             f"{state} does not record a stream with a row file; without --resume it continues from what was learned"
         )
-    rest, progress = skip_taken(samples, record, state)
+    rest: Iterator[SampleReference]
+    if isinstance(samples, VideoFrames) and record.last is not None:
+        rest, progress = samples.after(record.last), Progress.going_on(record)
+    else:
+        rest, progress = skip_taken(samples, record, state)
     if not record.rows.is_in(out):
         todo = "restore that file, or leave out --resume and choose another --out"
         raise UnreadableFile(f"{out} {_what_is_wrong(out, record.rows, state)}; {todo}")

@@ -21,6 +21,7 @@ from pta.data.sources.csv_list import list_csv, listed_files, open_csv
 from pta.data.sources.folder import list_folder, open_folder, sample_files
 from pta.data.sources.h5_clouds import open_h5, read_clouds
 from pta.data.sources.listed import Listed
+from pta.data.sources.video import VideoFrames, VideoReading, open_video
 from pta.data.sources.webdataset import is_shards, list_shards, open_shards
 from pta.door.files import as_path, exists
 from pta.door.images.frames import split_frames
@@ -88,23 +89,29 @@ def open_samples(
     root: Path | None = None,
     class_names: Sequence[str] | None = None,
     modality: Modality = IMAGES,
+    video: VideoReading | None = None,
+    limits: Limits = USUAL_LIMITS,
 ) -> SampleSet:
-    """Open a source of samples, without reading them.
+    """Open a source of samples, without reading them; a video file is decoded to count its frames.
 
     Args:
         source: the id of a catalogued set, perhaps with a variant (`dtd`, `imagenet_a/legacy`, `imagenet_c/fog/5`), in
             the folder `root`; packaged samples (`fashion/blur/3`, `point_shapes/furniture`); a name that a plugin
             declares; or a folder with one sub-folder per class, or with samples only; or a `.csv` with the header
             `path,label` or `path`; or webdataset shards (`a.tar`, `*.tar`, `shard-{000..003}.tar`); or an `.h5` file of
-            clouds. A text that begins with a name means what has that name: write `./dtd`, or give a `Path`, for a
-            folder of that name.
+            clouds; or, with `video`, a video file. A text that begins with a name means what has that name: write
+            `./dtd`, or give a `Path`, for a folder of that name.
         class_names: in the order of the labels. For a set with class names they replace its own; the sub-folders of a
             folder and the names in a CSV must be among them; shards with labels need them.
     """
     as_path(source)
-    require_place_with_samples(str(source))
     if class_names is not None:
         require_texts("class names", class_names)
+    if video is not None and video.takes(str(source)):
+        if modality != IMAGES:
+            raise InvalidParameter(f"a video holds pictures, but the model reads {modality.name}s")
+        return open_video(str(source), class_names, video, limits)
+    require_place_with_samples(str(source))
     if isinstance(source, str):
         name = source.partition("/")[0]
         if name in PACKAGED:
@@ -140,12 +147,22 @@ class Frame:
 
 
 def open_places(
-    places: Sequence[str], modality: Modality = IMAGES, *, frames: bool = False, limits: Limits = USUAL_LIMITS
+    places: Sequence[str],
+    modality: Modality = IMAGES,
+    *,
+    frames: bool = False,
+    limits: Limits = USUAL_LIMITS,
+    video: VideoReading | None = None,
 ) -> tuple[Iterable[SampleReference], int | None]:
     """The samples of folders and files, or of standard input for `-`, and how many there are, if that can be known.
 
     Standard input holds the paths of samples, one per line, or with `frames` pictures themselves.
     """
+    videos = [place for place in places if video is not None and video.takes(place)]
+    if video is not None and videos:
+        if len(videos) < len(places):
+            raise InvalidParameter(f"videos cannot be mixed with other paths; give {shown(videos[0])} by itself")
+        return VideoFrames(videos, video, modality, limits), None
     if _STDIN not in places:
         if frames:
             raise InvalidParameter("--frames reads pictures from standard input; give - as the path")

@@ -5,32 +5,36 @@ import shlex
 from collections.abc import Sequence
 from pathlib import PurePath
 
+from pta.door.video.address import ENDINGS, how_to_pipe
 from pta.errors import UnreadableFile
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
-_STREAMS = ("rtsp", "rtmp", "udp", "srt")
+_STREAMS = ("rtsp", "rtsps")
+_OTHER_STREAMS = ("rtmp", "rtp", "udp", "srt")
 _PHOTOS = (".heic", ".heif", ".avif")
-_VIDEOS = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".wmv", ".flv")
 
 
 def require_place_with_samples(given: str) -> None:
     """Refuse a URL, a video, a photograph in a format that is not read, and a file of features or of a state.
 
-    >>> require_place_with_samples("https://example.org/a b.jpg")
+    >>> require_place_with_samples("s3://bucket/a b.jpg")
     Traceback (most recent call last):
-    pta.errors.UnreadableFile: pta does not read URLs; download it first: curl -fLO 'https://example.org/a b.jpg'
+    pta.errors.UnreadableFile: pta does not read URLs; download it first: curl -fLO 's3://bucket/a b.jpg'
     """
     url = _URL.match(given)
+    if url and url[1].lower() in _OTHER_STREAMS:
+        raise UnreadableFile(how_to_pipe(url[1].lower()))
     if url and url[1].lower() not in _STREAMS:
-        raise UnreadableFile(f"pta does not read URLs; download it first: curl -fLO {shlex.quote(given)}")
+        advice = "; of a camera, say how often: --every 2s" if url[1].lower() in ("http", "https") else ""
+        raise UnreadableFile(f"pta does not read URLs; download it first: curl -fLO {shlex.quote(given)}{advice}")
     ending = PurePath(given).suffix.lower()
     if is_unread_photo(given):
         raise UnreadableFile(how_to_convert(given))
     if ending == ".safetensors":
         raise UnreadableFile(f"{given} holds features or a state, not samples; use pta eval --features, or --state")
-    if url or ending in _VIDEOS:
-        frames = f"ffmpeg -i {shlex.quote(given)} -r 2 -f image2pipe -c:v mjpeg -"
-        raise UnreadableFile(f"pta does not read videos; pipe the frames: {frames} | pta predict - --frames …")
+    if url or ending in ENDINGS:
+        commands = "pta predict, pta extract and pta watch take it; in Python: for frame in pta.frames(…)"
+        raise UnreadableFile(f"{f'{url[1]}://…' if url else given} is a video, not a picture; {commands}")
 
 
 def is_unread_photo(name: str) -> bool:

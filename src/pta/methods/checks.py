@@ -18,7 +18,7 @@ from pta.core.samples import Samples
 from pta.errors import InvalidParameter, PtaError, nearest, shown
 from pta.methods.adapter import Adapter
 from pta.methods.classes import add_class
-from pta.methods.registry import from_bytes
+from pta.methods.registry import from_bytes, list_adapters
 from pta.methods.toys import CLASSES, DIM, SAMPLES, Factory, ToyStream
 
 _TOLERANCE = 2e-3  # of logits of size 100: what the engines promise in float32
@@ -39,6 +39,8 @@ def check_adapter(factory: Factory, *, except_for: Mapping[str, str] | None = No
     >>> check_adapter(PTA)[0]
     'batch_equals_loop'
     """
+    if not callable(factory):
+        raise InvalidParameter(f"give the class, or a function that makes an adapter, not {shown(factory)}")
     excepted = except_for or {}
     for law, reason in excepted.items():
         if law not in _CHECKS:
@@ -108,6 +110,8 @@ def predict_is_pure(stream: ToyStream) -> None:
 def saving_changes_nothing(stream: ToyStream) -> None:
     """Saving and loading in the middle of a stream leaves the rest of the stream as it was, bit for bit."""
     kept = stream.half_way()
+    if kept.name not in list_adapters():
+        raise BrokenLaw("it cannot be loaded by its name; write @pta.register above the class")
     before = _copy_of_state(kept)
     loaded = from_bytes(kept.to_bytes(), stream.classifier, model=stream.model)
     _require_state(kept, before, "saving changes the state")

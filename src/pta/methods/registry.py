@@ -96,7 +96,8 @@ def adapter_class(name: str) -> type[Adapter]:
 
 
 def _require_method(given: Any) -> type[Adapter]:
-    if not isinstance(given, type) or not issubclass(given, Adapter) or not isinstance(given.name, str):
+    name = getattr(given, "name", None)
+    if not (isinstance(given, type) and issubclass(given, Adapter) and isinstance(name, str)):
         raise InvalidParameter(f"{shown(given)} is not a method: it must be a subclass of pta.Adapter with a name")
     return given
 

@@ -1,6 +1,7 @@
 """Classifier: a model, a list of classes and a method, for a stream of samples, and its answers."""
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,6 +37,7 @@ from pta.methods.state_file import Monitored
 from pta.models import Encoder, Runtime, load_encoder
 from pta.run.encoding import encode_prepared, samples_of
 from pta.run.gpu.encoder_program import EncoderProgram
+from pta.run.on_hub import OnHub
 from pta.run.reading import Decode, Decoding, Reading, Views, open_decoding
 
 Named = Sequence[str | None] | str | None
@@ -92,6 +94,7 @@ class AnswerBatch(Sequence[Answer]):
         held: whether each sample was answered and not learned; None without `reject_holds`.
 
     `given_up` are samples that have a row without an answer: by their places among the rows, keys and reasons.
+    `about` are further columns, of what is known about the samples.
     """
 
     def __init__(
@@ -108,6 +111,21 @@ class AnswerBatch(Sequence[Answer]):
         self._download = Download(numbers)
         self.given_up: dict[int, tuple[str, str]] = {}
         self._class_names, self._reject_below, self._learned, self._held = class_names, reject_below, learned, held
+        self.about: dict[str, list[Any]] = {}
+
+    @classmethod
+    def joined(cls, parts: "Sequence[tuple[list[int], AnswerBatch]]") -> "AnswerBatch":
+        """Batches of one kind as one; each comes with the rows of its answers in it."""
+        rows, first = [row for own, _ in parts for row in own], parts[0][1]
+        order = np.argsort(rows)
+
+        def column(name: str) -> Any:
+            cells = [cell for _, one in parts for cell in getattr(one, name) or ()]
+            return None if getattr(first, name) is None else [cells[place] for place in order]
+
+        numbers = torch.cat([one._download.wait() for _, one in parts])[torch.from_numpy(order)]
+        texts = {"learned": column("_learned"), "held": column("_held")}
+        return cls(numbers, first._class_names, first._reject_below, **texts)
 
     @property
     def arrived(self) -> bool:
@@ -135,7 +153,7 @@ class AnswerBatch(Sequence[Answer]):
             zero_shot_probabilities=numbers[2 * top + 1],
             entropies=numbers[2 * top + 2],
             changed=sum(map(str.__ne__, adapted or labels[0], alone)),
-            more={name: column for name, column in more.items() if column is not None},
+            more={name: column for name, column in more.items() if column is not None} | self.about,
         )
 
     def __len__(self) -> int:
@@ -207,7 +225,7 @@ _CHECKED = {
 }
 
 
-class Classifier:
+class Classifier(OnHub):
     """Classifies samples, and adapts to every sample it classifies.
 
     A sample is whatever `Encoder.as_raw` takes: a path, bytes, or an object in memory, such as a Pillow image.
@@ -267,8 +285,10 @@ class Classifier:
         **parameters: Any,
     ) -> None:
         self.encoder = _loaded(model, device, dtype, runtime)
+        self.model_name = None if isinstance(model, Encoder) else model
         suited = self.encoder.modality.prompts
         prompts = load_templates(templates, suited) if isinstance(templates, str) else templates
+        self.templates, self.descriptions = prompts, descriptions
         folder = default_cache() if cache == "default" else None if cache is None else as_path(cache)
         how: dict[str, Any] = {"descriptions": descriptions, "cache": folder}
         how["keep_prompts"] = "prompts" in adapter_class(method).needs_with(parameters)
@@ -368,6 +388,12 @@ class Classifier:
     def reset(self, classes: Sequence[str] | None = None) -> None:
         """Forget what was learned about all classes, or about these."""
         self.adapter.reset(None if classes is None else self._numbers_of(classes))
+
+    def fork(self) -> "Classifier":
+        """Another one with the same model and classes, and what was learned so far; each then learns for itself."""
+        other = copy(self)
+        other.adapter = self.adapter.clone()
+        return other
 
     def save(
         self, path: str | Path, *, stream: Mapping[str, Any] | None = None, monitor: Monitored | None = None

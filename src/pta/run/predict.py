@@ -2,8 +2,9 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,11 +12,13 @@ import torch
 from pta.core.labels import UNKNOWN, Labels
 from pta.data.label_file import as_in_csv
 from pta.data.sample_set import SampleReference
+from pta.data.sources.video import VideoSample
 from pta.errors import PtaError, UserMistake
 from pta.run.classifier import AnswerBatch, Classifier
 from pta.run.encoding import Encoded, OnError, encode_files, samples_of
 from pta.run.gpu.encoder_program import EncoderProgram
 from pta.run.reading import Decoding, Reading
+from pta.run.separate import SeparateStreams
 from pta.run.watched import WatchedStream, sources_of
 
 
@@ -91,7 +94,7 @@ def predict_stream(
     on_error: OnError = "stop",
     live: bool = False,
     stopping: Callable[[], bool] = lambda: False,
-    watch: WatchedStream | None = None,
+    watch: WatchedStream | SeparateStreams | None = None,
 ) -> Iterator[PredictedBatch]:
     """Batches of answers in the order of the samples; `first` is the number of the first sample.
 
@@ -128,7 +131,7 @@ def _predicted(
     learn: bool,
     top: int,
     labels: Mapping[str, int] | None,
-    watch: WatchedStream | None,
+    watch: WatchedStream | SeparateStreams | None,
 ) -> PredictedBatch:
     taken, answered = ([sample.key for _, sample in samples] for samples in (part.taken, part.samples))
     if part.samples:
@@ -138,12 +141,20 @@ def _predicted(
         if watch is None:
             answers = classifier.answers(samples, learn=learn, top=top, labels=told)
         else:
-            sources = sources_of(answered, classifier.classes)
+            known = [sample for _, sample in part.samples if isinstance(sample, VideoSample)]
+            sources = [one.source for one in known] or sources_of(answered, classifier.classes)
             answers = watch.answers(samples, learn=learn, top=top, labels=told, sources=sources)
     else:
         answers = AnswerBatch(torch.empty(0, 2 * top + 3), ())
+    answers.about = _about([sample for _, sample in part.samples])
     answers.given_up = _given_up(part)
     return PredictedBatch(taken, answered, answers, [error for _, error in part.failures])
+
+
+def _about(samples: Sequence[SampleReference]) -> dict[str, list[Any]]:
+    """The columns of frames."""
+    frames = [sample.about for sample in samples if isinstance(sample, VideoSample)]
+    return {name: [one[name] for one in frames] for name in (frames[0] if frames else ())}
 
 
 def _given_up(part: Encoded[SampleReference]) -> dict[int, tuple[str, str]]:

@@ -75,7 +75,7 @@ class JsonLines:
             ranks = [map(_JSON_ANSWER.__mod__, zip(*rank, strict=True)) for rank in zip(labels, values, strict=True)]
             more = (f', "top": [{", ".join(ranked)}]' for ranked in zip(*ranks, strict=True))
         for name, cells in held.more.items():
-            more = map((f'{{}}, "{name}": {{}}').format, more, map(_name_to_json, cells))
+            more = map((f'{{}}, "{name}": {{}}').format, more, map(_value_to_json, cells))
         first = (map(to_json, paths), labels[0], values[0], *zero_shot, _json_numbers(held.entropies))
         return list(map(_JSON_ROW.__mod__, zip(*first, more, strict=True)))
 
@@ -106,8 +106,12 @@ class CsvRows:
         self._writer.writerows(rows)
 
 
-def _flag_or_name(cell: bool | str) -> str:
-    return _name_to_cell(cell) if isinstance(cell, str) else to_json(cell)
+def _value_to_json(cell: bool | float | str | None) -> str:
+    return _name_to_json(cell) if isinstance(cell, str) else to_json(cell)  # a cache takes 1.0 for True
+
+
+def _flag_or_name(cell: bool | float | str | None) -> str:
+    return "" if cell is None else _name_to_cell(cell) if isinstance(cell, str) else to_json(cell)
 
 
 def _rounded(values: Iterable[float]) -> list[float]:

@@ -67,6 +67,11 @@ class Progress:
     last: str | None = None
     _keys: Any = field(default_factory=hashlib.sha256)
 
+    @classmethod
+    def going_on(cls, record: StreamRecord) -> "Progress":
+        """The progress of a stream whose former samples are not listed again."""
+        return cls(record.decoder, record.runtime, record.taken, record.last, hashlib.sha256(record.keys.encode()))
+
     def made_by(self, decoder: str, runtime: str) -> None:
         """Record what decodes the samples and what makes their features, beside what did so before."""
         self.decoder, self.runtime = _beside(self.decoder, decoder), _beside(self.runtime, runtime)

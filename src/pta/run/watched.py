@@ -12,6 +12,7 @@ from torch import Tensor
 from pta.core.labels import NONE, UNKNOWN, Labels
 from pta.core.samples import Samples
 from pta.data.label_file import label_texts
+from pta.methods import Adapter
 from pta.methods.state_file import Monitored
 from pta.monitor import Alarm, StreamGuard
 from pta.monitor.reactions import may_hold
@@ -85,6 +86,20 @@ class WatchedStream:
             learned=learned,
             held=held.tolist() if self._shows_held else None,
         )
+
+    @property
+    def position(self) -> int:
+        """How many samples were counted."""
+        return self.monitor.position
+
+    @property
+    def adapter(self) -> Adapter:
+        """What learns."""
+        return self._classifier.adapter
+
+    def each(self) -> list[tuple[str, "WatchedStream"]]:
+        """Itself, without a name, as the only stream."""
+        return [("", self)]
 
     def flush(self) -> None:
         """Tell all alarms of the samples that were answered."""

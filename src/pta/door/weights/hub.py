@@ -7,7 +7,7 @@ from typing import Any
 
 from pta.errors import MachineFailure, PtaError, UnavailableModel, family, first_line
 
-_SECONDS = 10  # the hub's own client asks six times, over half a minute and aloud, when there is no network
+SECONDS = 10  # the hub's own client asks six times, over half a minute and aloud, when there is no network
 
 
 class MissingFiles(UnavailableModel):
@@ -37,25 +37,58 @@ def hub_folder(repository: str, **which: Any) -> Path:
         return Path(snapshot_download(repository, **which))
 
 
+def hub_file(repository: str, file: str, **which: Any) -> Path:
+    """A file of a repository in the hub's cache, fetched if it is not there."""
+    from huggingface_hub import hf_hub_download
+
+    with in_one_line(lambda said: f"{repository} could not be fetched: {said}", MissingFiles):
+        return Path(hf_hub_download(repository, file, **which))
+
+
 def require_reachable(repository: str, *, model: str, instead: str) -> None:
     """Refuse, within seconds, a model whose repository is not available; `instead` is the local form of its name."""
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
 
     try:
-        HfApi().model_info(repository, timeout=_SECONDS)
+        HfApi().model_info(repository, timeout=SECONDS)
         return
-    except OfflineModeIsEnabled:
-        reason = "HF_HUB_OFFLINE is set"
-    except GatedRepoError:
-        reason = "its licence must be accepted on the hub first"
-    except RepositoryNotFoundError:
-        reason = "the hub knows no such model, or it is private"
-    except HfHubHTTPError as error:
-        reason = f"the hub says: {first_line(error)}"
-    except Exception:  # whatever the HTTP library of the day raises without a network
-        reason = "the hub cannot be reached"
+    except Exception as error:  # whatever the HTTP library of the day raises without a network
+        reason = _why_not(error)
     raise UnavailableModel(
         f"{model} is not on this machine and could not be fetched ({reason}); give a local {instead}, "
         "or try --model embedded (it knows clothing only)"
     )
+
+
+@contextmanager
+def asking_hub(what: str) -> Iterator[None]:
+    """Turn errors of the hub's client into one line that begins with what was not done."""
+    try:
+        yield
+    except PtaError:
+        raise
+    except Exception as error:
+        raise UnavailableModel(f"{what}: {_why_not(error)}") from None
+
+
+def _why_not(error: Exception) -> str:
+    """Why the hub, asked by its client, has not done something."""
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE is set"
+    if isinstance(error, errors.GatedRepoError):
+        return "its licence must be accepted on the hub first"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return "the hub knows no such model, or it is private"
+    if isinstance(error, errors.RevisionNotFoundError):
+        return "the repository has no such revision"
+    if isinstance(error, errors.LocalTokenNotFoundError) or _status(error) in (401, 403):
+        return "the hub wants a token with the right to do this: run hf auth login, or give token="
+    if isinstance(error, errors.HfHubHTTPError):
+        return f"the hub says: {first_line(error)}"
+    return "the hub cannot be reached"
+
+
+def _status(error: Exception) -> int | None:
+    return getattr(getattr(error, "response", None), "status_code", None)

@@ -1,0 +1,247 @@
+"""Videos and cameras as sources: a stream of frames and, for feature files, a list of those of a file.
+
+A frame is a sample like any other: its content is a picture in bytes (PPM), and its key is the place and the time.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+from pta.core.limits import USUAL_LIMITS, Limits
+from pta.core.modality import IMAGES, Modality
+from pta.data.sample_set import SampleSet
+from pta.door.video import Camera, Frame, Login, Region, Timing, VideoAddress, require_regions, video_frames
+from pta.door.video.address import is_video
+from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, UnreadableSample
+
+OF_FRAMES = ("time", "region", "gap")
+"""Columns of rows of frames: with regions, and of live cameras, after the first."""
+_UNREAD = 40  # frames that wait to be read: more than go to a thread at once
+_MILLISECOND = 0.001  # keys are rounded to it
+
+
+@dataclass(frozen=True)
+class VideoReading:
+    """Which frames of videos are read, which regions of them, and with which login."""
+
+    timing: Timing = field(default_factory=Timing)
+    regions: tuple[Region, ...] = ()
+    login: Login | None = None
+
+    def takes(self, place: str) -> bool:
+        """Whether a place is read as a video; an address of the web only if it is said how often."""
+        return is_video(place) and (self.timing.every is not None or not place.lower().startswith("http"))
+
+    def address(self, place: str) -> VideoAddress:
+        """A place with the login."""
+        return VideoAddress.parse(place, self.login)
+
+    def camera(self, address: VideoAddress, limits: Limits, first: float = 0.0) -> Camera:
+        """What reads it, from a time on."""
+        return Camera(address, "", self.timing, self.regions, limits=limits, first=first)
+
+
+class VideoSample:
+    """A frame that came; its picture is handed out once."""
+
+    def __init__(self, frame: Frame, columns: Sequence[str], read: threading.Semaphore) -> None:
+        gap = None if frame.gap is None else round(frame.gap, 3)
+        about = {"time": round(frame.time, 3), "region": frame.region, "gap": gap}
+        self.key, self.about = frame.key, {name: about[name] for name in columns}
+        self.source = frame.place + (f"#{frame.region}" if frame.region else "")
+        self.time, self._frame = frame.time, cast(Frame | None, frame)
+        self._read = read
+
+    def read(self, most: int = USUAL_LIMITS.max_bytes) -> bytes:
+        """The picture; how large it may be was decided before it was decoded."""
+        frame, self._frame = self._frame, None
+        if frame is None:
+            raise UnreadableSample(f"{self.key} was read before")
+        self._read.release()
+        return _as_ppm(frame)
+
+
+def _as_ppm(frame: Frame) -> bytes:
+    height, width, _ = frame.image.shape
+    return b"P6\n%d %d\n255\n" % (width, height) + frame.image.tobytes()
+
+
+class VideoFrames:
+    """The frames of video files one after the other, or of one camera, in the order in which they come."""
+
+    def __init__(self, places: Sequence[str], reading: VideoReading, modality: Modality, limits: Limits) -> None:
+        if modality != IMAGES:
+            raise InvalidParameter(f"a video holds pictures, but the model reads {modality.name}s")
+        self._addresses = [reading.address(place) for place in places]
+        self.is_live = any(address.is_live for address in self._addresses)
+        if self.is_live and len(places) > 1:
+            raise InvalidParameter("pta predict reads one camera, or files; pta watch reads several cameras")
+        self.regions = require_regions(reading.regions)
+        self._reading, self._limits, self._seen = reading, limits, ""
+        reading.camera(self._addresses[0], limits)  # refuses times that it does not have
+        self._cameras = list[Camera]()
+
+    @property
+    def remarks(self) -> list[str]:
+        """What there is to say about what was read."""
+        return [remark for camera in self._cameras for remark in _remarks(camera)]
+
+    def close(self) -> None:
+        """Stop reading, from any thread."""
+        for camera in self._cameras:
+            camera.close()
+
+    @property
+    def columns(self) -> list[str]:
+        """Those that rows have because samples are frames."""
+        return ["time", *["region"] * bool(self.regions), *["gap"] * self.is_live]
+
+    def check(self) -> None:
+        """Refuse the first video if no frame of it comes, or if the regions are not inside."""
+        moments = video_frames(Camera(self._addresses[0], "", None, self.regions, limits=self._limits))
+        try:
+            next(moments)
+        finally:
+            moments.close()
+
+    def seen(self, key: str | None) -> None:
+        """Count what is missing since a former run as a gap before the first frame of a camera."""
+        self._seen = key or ""
+
+    def __iter__(self) -> Iterator[VideoSample]:
+        for address in self._addresses:
+            yield from self._samples(address)
+
+    def after(self, key: str) -> Iterator[VideoSample]:
+        """The frames after one that was taken before; refused if it is not there."""
+        place, _, time = key.partition("#")[0].rpartition("@")
+        places = [address.shown for address in self._addresses]
+        if place not in places:
+            raise StateMismatch(f"the state has seen {key}, which is not one of these videos")
+        number = places.index(place)
+        was_joined = "~" in time
+        samples = self._samples(self._addresses[number], 0.0 if was_joined else float(time) - _MILLISECOND)
+        for sample in samples:
+            if sample.key == key:
+                break
+            sample.read()
+            if not was_joined and sample.time > float(time):
+                raise StateMismatch(f"the state has seen {key}, but now there is no such frame")
+        yield from samples
+        for address in self._addresses[number + 1 :]:
+            yield from self._samples(address)
+
+    def _samples(self, address: VideoAddress, first: float = 0.0) -> Iterator[VideoSample]:
+        self._cameras.append(camera := self._reading.camera(address, self._limits, first))
+        room = threading.Semaphore(_UNREAD)
+        for moment in video_frames(camera):
+            for frame in self._with_gap(moment):
+                room.acquire()
+                yield VideoSample(frame, self.columns, room)
+
+    def _with_gap(self, moment: list[Frame]) -> list[Frame]:
+        place, _, time = self._seen.partition("#")[0].rpartition("@")
+        self._seen = ""
+        if not self.is_live or not time or place != moment[0].place:
+            return moment
+        return [replace(frame, gap=max(0.0, frame.time - float(time))) for frame in moment]
+
+
+def _remarks(camera: Camera) -> Iterator[str]:
+    if camera.counts.broken:
+        yield f"{camera.name}: {camera.counts.broken:,} broken frames were skipped"
+    if camera.counts.jumps:
+        yield f"{camera.name}: time stamps jump back {camera.counts.jumps:,} times; times go on from there"
+    if camera.counts.passed_over:
+        yield f"{camera.name}: {camera.counts.passed_over:,} frames were passed over for newer ones"
+
+
+def frames(
+    place: str | Path,
+    *,
+    every: str | float | None = None,
+    fps: float | None = None,
+    start: str | float | None = None,
+    end: str | float | None = None,
+    regions: Sequence[str] = (),
+    login: str | Path | None = None,
+    limits: Limits = USUAL_LIMITS,
+) -> Iterator[Frame]:
+    """The frames of a video file or a camera, one after the other, each as an array in `image` with its `time`.
+
+    Args:
+        place: a file, rtsp://…, http://… (MJPEG or snapshots) or camera:0.
+        every: seconds between frames, or `fps` frames per second; without, every frame.
+        regions: `NAME=X,Y,W,H` in pixels or per cent; each is a frame of its own.
+        login: a file with USER:PASSWORD that only its owner can read.
+    """
+    known = None if login is None else Login.from_file(login)
+    reading = VideoReading(Timing.of(every, fps, start, end), tuple(map(Region.parse, regions)), known)
+    for moment in video_frames(reading.camera(reading.address(str(place)), limits)):
+        yield from moment
+
+
+@dataclass(frozen=True)
+class ListedFrame:
+    """A frame of a file, which is read when it is wanted."""
+
+    key: str
+    number: int
+    stamp: tuple[int, int]  # of the file
+    reader: "_Reader"
+
+    def read(self, most: int = USUAL_LIMITS.max_bytes) -> bytes:
+        """The picture."""
+        return self.reader.read(self.number)
+
+
+class _Reader:
+    """Reads the frames of a file in about their order, for several threads."""
+
+    def __init__(self, address: VideoAddress, reading: VideoReading, limits: Limits) -> None:
+        self._address, self._reading, self._limits = address, reading, limits
+        self._times = list[float]()
+        self._lock, self._held = threading.Lock(), dict[int, bytes]()
+        self._coming: Iterator[Frame] = iter(())
+        self._next = -1
+
+    def list(self) -> Iterator[str]:
+        """The keys of all frames, each of which is decoded for that."""
+        for frame in self._frames(0.0):
+            self._times.append(frame.time)
+            yield frame.key
+
+    def read(self, number: int) -> bytes:
+        """The content of a frame; those before it are kept for other threads."""
+        with self._lock:
+            if not 0 <= self._next <= number and number not in self._held:
+                self._held.clear()
+                self._next = next(n for n, time in enumerate(self._times) if time >= self._times[number] - _MILLISECOND)
+                self._coming = self._frames(self._times[self._next] - _MILLISECOND / 2)
+            while number not in self._held:
+                frame = next(self._coming, None)
+                if frame is None or abs(frame.time - self._times[self._next]) > _MILLISECOND:
+                    raise UnreadableSample(f"{self._address} has changed while it was read")
+                self._held[self._next] = _as_ppm(frame)
+                self._next += 1
+            return self._held.pop(number)
+
+    def _frames(self, first: float) -> Iterator[Frame]:
+        for moment in video_frames(self._reading.camera(self._address, self._limits, first)):
+            yield from moment
+
+
+def open_video(
+    source: str, class_names: Sequence[str] | None, reading: VideoReading, limits: Limits = USUAL_LIMITS
+) -> SampleSet:
+    """The frames of a file, without labels. They are counted first, so the file is decoded twice."""
+    address = reading.address(source)
+    if address.is_live:
+        raise UnreadableFile(f"{address} has no end, and a feature file has one; record it to a file first")
+    status = Path(address.place).stat()
+    reader = _Reader(address, reading, limits)
+    stamp: Any = (status.st_size, status.st_mtime_ns)
+    samples = tuple(ListedFrame(key, number, stamp, reader) for number, key in enumerate(reader.list()))
+    return SampleSet(Path(source).stem, tuple(class_names or ()), samples, None)

@@ -1,0 +1,20 @@
+"""Videos and cameras: where they are, which moments are taken, and a process of its own that decodes each."""
+
+from pta.door.video.address import VideoAddress
+from pta.door.video.camera import Camera, CameraCounts, Frame, video_frames
+from pta.door.video.login import Login, require_private
+from pta.door.video.region import Region, require_regions
+from pta.door.video.timing import Timing
+
+__all__ = [
+    "Camera",
+    "CameraCounts",
+    "Frame",
+    "Login",
+    "Region",
+    "Timing",
+    "VideoAddress",
+    "require_private",
+    "require_regions",
+    "video_frames",
+]

@@ -1,0 +1,108 @@
+"""What runs in a decoder's process: reads a request from its standard input, and writes moments until the video ends.
+
+It begins as a new interpreter, so it inherits no socket, lock or thread, and its command line names no camera. It ends
+when its standard input does: with the process that started it. `python -m pta.door.video.process` runs it.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import Any, BinaryIO
+
+from pta.door.video.region import Region, cut_all
+from pta.door.video.timing import Picker, Timing
+from pta.door.video.wire import Picture, write_message
+from pta.errors import PtaError, UserMistake
+
+_SIGN = 0.5  # seconds between signs of life
+_MEMORY = 4 * 2**30  # bytes beside what the largest frames take
+_BYTES_PER_PIXEL = 64
+
+
+class Output:
+    """Where moments go: those that are taken are sent, with what was counted before them."""
+
+    def __init__(self, pipe: BinaryIO, request: dict[str, Any]) -> None:
+        self._pipe, self._signed = pipe, 0.0
+        self._regions = [Region(name, tuple(box)) for name, box in request["regions"]]
+        self.timing = Timing(**request["timing"])
+        self._picker = Picker(self.timing)
+        self.broken = 0
+
+    def wants(self, at: float) -> bool:
+        """Whether the frame at this time is to be sent."""
+        self.sign()
+        return self._picker.takes(at)
+
+    def is_past(self, at: float) -> bool:
+        """Whether nothing from this time on is wanted."""
+        return self._picker.is_past(at)
+
+    def send(self, at: float, picture: Picture, **more: Any) -> None:
+        """Send a frame, or its regions."""
+        write_message(self._pipe, {"time": at, "broken": self.broken, **more}, cut_all(picture, self._regions))
+        self._signed = time.monotonic()
+
+    def sign(self) -> None:
+        """Say from time to time that decoding goes on."""
+        if time.monotonic() - self._signed >= _SIGN:
+            self.end(sign=True)
+
+    def end(self, **how: Any) -> None:
+        """Say how it ended, or goes on."""
+        write_message(self._pipe, {"broken": self.broken, **how})
+        self._signed = time.monotonic()
+
+
+def main() -> None:
+    """Serve the request on standard input."""
+    pipe = os.fdopen(os.dup(1), "wb", buffering=0)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 1)  # what libraries print belongs to nobody
+    os.dup2(nowhere, 2)
+    request = json.loads(sys.stdin.buffer.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _limit(request["max_pixels"])
+    output = Output(pipe, request)
+    try:
+        if request["kind"] == "http":
+            from pta.door.video.http_camera import play_http as play
+        else:
+            from pta.door.video.container import play_container as play
+        play(request, output)
+        output.end(over=True)
+    except BrokenPipeError:
+        pass
+    except PtaError as error:
+        output.end(failed=str(error), mistake=isinstance(error, UserMistake))
+    except MemoryError:
+        output.end(failed="it needs too much memory", mistake=False)
+    except ImportError as error:
+        output.end(failed=str(error), mistake=True, missing=True)
+    except Exception as error:  # libraries raise whatever they like on foreign bytes; their words may quote an address
+        output.end(failed=f"it cannot be decoded ({type(error).__name__})", mistake=False)
+    os._exit(0)  # threads of libraries may hang
+
+
+def _end_with_parent() -> None:
+    with suppress(OSError):
+        while os.read(0, 1):
+            pass
+    os._exit(1)
+
+
+def _limit(max_pixels: int) -> None:
+    """Leave no core dump, which could hold a password, and take only so much memory."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        most = _MEMORY + _BYTES_PER_PIXEL * max_pixels
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+if __name__ == "__main__":
+    main()
