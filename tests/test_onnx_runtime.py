@@ -103,7 +103,7 @@ def test_a_damaged_graph_is_made_again(encoder, kept, exports, monkeypatch, dama
     (kept / name).unlink()
     if damage == "a folder":
         (kept / name).mkdir()
-        with pytest.warns(UserWarning, match="it is not a file; the image tower was exported for this process alone"):
+        with pytest.warns(UserWarning, match=r"it is not a file; the image tower was exported for this process alone"):
             module.OnnxEncoder(encoder.model)
         (kept / name).rmdir()
     else:
@@ -121,7 +121,7 @@ def test_a_folder_that_others_can_write_to_is_neither_read_nor_written(encoder, 
     before = {path: path.read_bytes() for path in kept.iterdir()}
     kept.chmod(0o777)
     try:
-        with pytest.warns(UserWarning, match="no folder that this user alone can write to: the image tower was exp"):
+        with pytest.warns(UserWarning, match="no folder that this user alone can write to: the image"):
             module.OnnxEncoder(encoder.model)
     finally:
         kept.chmod(0o700)
@@ -144,7 +144,7 @@ def test_a_graph_with_other_features_is_refused(encoder, encoders, monkeypatch):
 
 def test_a_model_that_cannot_be_exported_is_refused(encoder, monkeypatch):
     monkeypatch.setattr(module, "_kept_graph", lambda *given: b"no graph")
-    with pytest.raises(MachineFailure, match="ONNX Runtime cannot run embedded: .*; use --runtime torch"):
+    with pytest.raises(MachineFailure, match=r"ONNX Runtime cannot run embedded: .*; use --runtime torch"):
         module.OnnxEncoder(encoder.model)
 
 
