@@ -286,7 +286,7 @@ def test_mistakes_are_refused_in_one_line_and_nothing_is_written(export, shop, p
     monkeypatch.setattr(graph, "find_spec", lambda name: None)
     done = export("plain.safetensors", "--to", "onnx-head", "--out", "x.onnx")
     assert done.returncode == 2
-    assert "ONNX needs onnx, onnxscript, onnxruntime; run pip install -e '.[onnx]'" in done.stderr
+    assert "ONNX needs onnx, onnxscript, onnxruntime; run pip install 'pta-vlm[onnx]'" in done.stderr
     assert {path.name: path.read_bytes() for path in shop.iterdir()} == before
 
 
