@@ -25,7 +25,8 @@ from pta.errors import InvalidParameter, StateMismatch
 from pta.methods import create_adapter, load_adapter
 from pta.models import load_encoder
 from pta.models.clip.encoder import ClipEncoder
-from pta.run.export import agreement, graph
+from pta.models.onnx import graph
+from pta.run.export import agreement
 from pta.run.export.arrays import linear_file
 from pta.run.export.frozen_head import FrozenHead
 from pta.run.export.onnx_files import frame_file, head_file
