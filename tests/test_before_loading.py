@@ -193,6 +193,12 @@ TRIAL = "trial photos --classes classes.txt"
         (f"{EXTRACT} --generated 3", "--generated needs --views-from"),
         (f"{VERIFY} --templates photo", "no published accuracies with templates photo"),
         *((f"{line} --decode gpu", "--decode gpu needs") for line in (PREDICT, EXTRACT, VERIFY, REPRODUCE)),
+        *(
+            (f"{line} --runtime onnx --dtype float16", "the runtime onnx runs in float32, not in float16")
+            for line in (PREDICT, EXTRACT, VERIFY, SERVE, TRIAL)
+        ),
+        *((f"{line} --runtime onx", "onx") for line in (PREDICT, EXTRACT, VERIFY, SERVE, TRIAL)),
+        (f"{CLUSTER} --runtime onnx", "--runtime onnx cannot be used with --cluster"),
         ("verify hf:x --data empty", "no dataset could be measured in empty"),
         ("verify hf:x --data empty --architecture RN50 --dataset dtd", "no dataset could be measured in empty"),
         (f"{VERIFY} --dataset dtdd", "did you mean 'dtd'"),

@@ -532,4 +532,4 @@ def test_a_missing_package_is_one_line(clip, monkeypatch, tmp_path):
     (tmp_path / "av.py").write_text("raise ImportError('no module named av')")
     monkeypatch.syspath_prepend(str(tmp_path))
     found = refusal(clip)
-    assert re_in("videos need PyAV; run pip install -e '.[video]'", found)
+    assert re_in("videos need PyAV; run pip install 'pta-vlm[video]'", found)

@@ -54,7 +54,7 @@ def watch(
         cameras = [named_camera(name, source, camera)]
     else:
         raise InvalidParameter("name what to watch, a video or the address of a camera, or give --config FILE.toml")
-    named = NamedModel(given.model.model, given.model.device, given.model.dtype)
+    named = given.model.named
     _require_usable(given, named, cameras)
     if check:
         _check(given, cameras)
