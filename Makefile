@@ -2,10 +2,12 @@
 # With TORCH=cpu the first of them installs PyTorch's CPU build (0.2 GB) in the place of PyPI's with CUDA (2.7 GB).
 PYTHON ?= python3
 BIN := .venv/bin
-INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+CONSTRAINTS := constraints.txt
+PIP := pip install --quiet --disable-pip-version-check
+INSTALL = $(BIN)/$(PIP) --constraint $(CONSTRAINTS)
 CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 ifeq ($(TORCH),cpu)
-    INSTALL_TORCH := $(INSTALL) --no-deps --index-url $(CPU_INDEX) torch
+    INSTALL_TORCH = $(INSTALL) --no-deps --index-url $(CPU_INDEX) torch
 else ifneq ($(TORCH),)
     $(error TORCH=$(TORCH) is not known; leave it out, or say TORCH=cpu)
 endif
@@ -13,7 +15,20 @@ endif
 GPU_TESTS := $(wildcard tests/test_*gpu*.py tests/test_triton*.py) tests/test_ragged.py tests/test_device_preprocessing.py \
     tests/test_recordable.py tests/test_program.py tests/test_encoder_program.py
 
+# An environment that a recipe makes anew, and what the tests need in it. The target sets BIN.
+define NEW_ENVIRONMENT
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("pta needs Python 3.11 or newer; make PYTHON=python3.12 names another one")'
+	$(PYTHON) -m venv --clear $(dir $(BIN))
+endef
+define INSTALL_DEV
+	$(INSTALL_TORCH)
+	$(INSTALL) --editable '.[dev]'
+	$(INSTALL) --no-deps 'open_clip_torch>=3.0'  # it asks for torchvision, which has no build beside a CPU torch
+	$(INSTALL) --no-deps 'openapi-python-client>=0.29'  # it asks for an older typer, and works with this one
+endef
+
 .PHONY: demo test test-all test-crash test-soak test-fuzz test-serve-fuzz test-gpu test-kills test-settings check docs format benchmark tables train-embedded train-embedded-points clean
+.PHONY: build check-dist try-wheel oldest test-oldest test-newest check-workflows check-citation real-weights release-check release check-tag
 
 demo: .venv/installed
 	$(BIN)/pta demo
@@ -86,9 +101,71 @@ train-embedded: .venv/installed
 train-embedded-points: .venv/installed
 	$(BIN)/python training/embedded_points.py
 
+# The wheel and the sdist, in dist. The wheel is made from the sdist.
+build: .venv-tools/installed
+	rm -rf dist
+	.venv-tools/bin/python -m build --outdir dist
+
+check-dist: build
+	.venv-tools/bin/twine check --strict dist/*
+	$(PYTHON) releasing/distributions.py dist
+
+# The wheel alone, in an environment and a folder of its own: the demo, the README's Python, the first hour, the notebooks.
+try-wheel: BIN := .venv-wheel/bin
+try-wheel: build
+	$(NEW_ENVIRONMENT)
+	$(INSTALL_TORCH)
+	$(INSTALL) "$$(ls dist/*.whl)[figures]" nbclient ipykernel  # the last two run notebooks
+	$(BIN)/python -P releasing/try_wheel.py
+
+# The lowest versions that pyproject.toml allows, as a file of constraints.
+oldest:
+	$(PYTHON) releasing/oldest.py
+
+# The kernels for GPUs need the newest Triton, whose interpreter runs them; their tests are left out.
+test-oldest: BIN := .venv-oldest/bin
+test-oldest: CONSTRAINTS := constraints-oldest.txt
+test-oldest:
+	$(NEW_ENVIRONMENT)
+	$(INSTALL_DEV)
+	$(BIN)/pytest -n auto --dist loadfile $(addprefix --ignore=,$(GPU_TESTS)) $(PYTEST)
+
+test-newest: BIN := .venv-newest/bin
+test-newest: CONSTRAINTS := /dev/null
+test-newest:
+	$(NEW_ENVIRONMENT)
+	$(INSTALL_DEV)
+	$(BIN)/pytest -n auto --dist loadfile $(PYTEST)
+
+check-workflows: .venv-tools/installed
+	.venv-tools/bin/zizmor --offline .github
+
+check-citation: .venv-tools/installed
+	.venv-tools/bin/cffconvert --validate
+
+# CLIP and SigLIP with real weights on DTD and Pets, which it downloads (3 GB). It has never run.
+real-weights: .venv/installed-dev
+	$(BIN)/python releasing/real_weights.py data/real
+
+# Every step of the jobs on Linux that PyPI alone can serve, with one Python. Nothing is published.
+release-check: check test docs check-dist try-wheel check-workflows check-citation test-oldest test-newest
+	@echo "release-check: passed with $$($(PYTHON) --version)"
+
+# Fills in the date, commits and tags; nothing is sent. VERSION=0.1.0 may say which version is meant.
+release:
+	@$(PYTHON) releasing/release.py $(VERSION)
+
+# In the workflow of a release: whether the tag is this version, with its date.
+check-tag:
+	@$(PYTHON) releasing/release.py --tag "$$GITHUB_REF_NAME"
+
+.venv-tools/installed: releasing/requirements.txt
+	$(PYTHON) -m venv .venv-tools
+	.venv-tools/bin/$(PIP) --requirement releasing/requirements.txt
+	touch $@
+
 .venv/bin/pip:
-	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "pta needs Python 3.11 or newer"'
-	$(PYTHON) -m venv .venv
+	$(NEW_ENVIRONMENT)
 
 .venv/installed: .venv/bin/pip pyproject.toml constraints.txt
 	$(INSTALL_TORCH)
@@ -96,11 +173,8 @@ train-embedded-points: .venv/installed
 	touch $@
 
 .venv/installed-dev: .venv/bin/pip pyproject.toml constraints.txt
-	$(INSTALL_TORCH)
-	$(INSTALL) --editable '.[dev]'
-	$(INSTALL) --no-deps 'open_clip_torch>=3.0'  # it asks for torchvision, which has no build beside a CPU torch
-	$(INSTALL) --no-deps 'openapi-python-client>=0.29'  # it asks for an older typer, and works with this one
+	$(INSTALL_DEV)
 	touch .venv/installed $@
 
 clean:
-	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache site demo-report.html
+	rm -rf .venv .venv-* dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache site demo-report.html

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from pta.measure.provenance import hardware
 from pta.models import Encoder
 from pta.models.clip.transformer import ClipAttention, split_heads
-from pta.run.export.graph import Session, graph_of
+from pta.models.onnx.graph import Session, graph_of
 
 _REST = 0.05  # seconds; threads that wait for more work spin for less
 

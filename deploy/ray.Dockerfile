@@ -4,4 +4,5 @@ FROM rayproject/ray:2.60.0-py311-gpu
 WORKDIR pta
 COPY --chown=ray pyproject.toml README.md LICENSE constraints.txt ./
 COPY --chown=ray src src
+COPY --chown=ray releasing/pypi_readme.py releasing/
 RUN pip install --no-cache-dir --constraint constraints.txt ".[hf,ray,s3]"

@@ -5,11 +5,22 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 import sentencepiece
 import torch
+import transformers
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE
-from transformers import CLIPConfig, CLIPModel, SiglipConfig, SiglipImageProcessorPil, SiglipModel
+from transformers import CLIPConfig, CLIPModel, SiglipConfig, SiglipModel
+
+try:
+    from transformers import CLIPImageProcessorPil, SiglipImageProcessorPil
+except ImportError:  # in transformers 4 their names have no end
+    from transformers import CLIPImageProcessor as CLIPImageProcessorPil  # noqa: F401
+    from transformers import SiglipImageProcessor as SiglipImageProcessorPil
+
+TRANSFORMERS_5 = int(transformers.__version__.partition(".")[0]) >= 5
+needs_transformers_5 = pytest.mark.skipif(not TRANSFORMERS_5, reason="transformers 4 cannot do it")
 
 IMAGE_SIZE, PATCH_SIZE, DIM = 64, 16, 32
 CLIP_LENGTH, SIGLIP_LENGTH = 77, 64

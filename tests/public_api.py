@@ -1,13 +1,12 @@
 """The public names: Python with signatures, commands with options, exit codes, routes, metrics, formats.
 
-`python tests/public_api.py` writes the list to `tests/public_api/current.txt`, and with `--release` also to the file of
-this version. What differs from the list of the last release must stand in the newest section of CHANGELOG.md, as code.
+`python tests/public_api.py` writes the list to `tests/public_api/current.txt`; `make release` keeps it as that of the
+version. What differs from the list of the last release must stand in the newest section of CHANGELOG.md, as code.
 docs/stability.md says what is promised of it.
 """
 
 import inspect
 import re
-import sys
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -223,10 +222,7 @@ def _name(line):
 
 
 def main():
-    lines = "\n".join(public_api()) + "\n"
-    CURRENT.write_text(lines, encoding="utf-8")
-    if sys.argv[1:] == ["--release"]:
-        (FOLDER / f"{pta.__version__}.txt").write_text(lines, encoding="utf-8")
+    CURRENT.write_text("\n".join(public_api()) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -46,6 +46,29 @@ def python_blocks() -> list[Snippet]:
     return [Snippet(page.name, block) for page in PAGES for block in _blocks(page, language="python")]
 
 
+def taken_for_granted() -> dict[str, object]:
+    """The names that examples do not define; it writes shop.safetensors, a state, into this folder."""
+    import torch
+    from PIL import Image
+
+    import pta
+    from pta.data.fashion import load_fashion_test
+
+    rng = torch.Generator().manual_seed(1)
+    anchors = torch.nn.functional.normalize(torch.randn(3, 8, generator=rng), dim=1)
+    classifier = pta.ZeroShotClassifier(anchors, ["apple", "pear", "plum"])
+    features = torch.randn(5, 8, generator=rng)
+    pictures = [Image.fromarray(image).convert("RGB") for image in load_fashion_test().images[:3]]
+    pta.PTA(classifier).save("shop.safetensors")
+    return {
+        **{"pta": pta, "pictures": pictures, "camera": pictures, "picture": pictures[0]},
+        **{"text_features": anchors, "anchors": anchors, "class_names": classifier.class_names},
+        "labels": ["apple", "pear", "apple", "pear", "plum"],
+        **{"classifier": classifier, "features": features, "samples": features, "stream": features.split(2)},
+        **{"pixels": torch.zeros(2, 3, 64, 64), "ids": torch.tensor([[1, 2, 3]]), "mask": torch.ones(1, 3).bool()},
+    }
+
+
 def _blocks(page: Path, language: str) -> list[str]:
     text = page.read_text(encoding="utf-8")
     fenced = [block for kind, block in _FENCED.findall(text) if kind in (language, *(["sh", "bash"] * (not language)))]

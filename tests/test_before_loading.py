@@ -64,6 +64,7 @@ def place(tmp_path_factory):
 PREDICT = "predict photos --classes classes.txt"
 EXTRACT = "extract photos --classes classes.txt --out x.safetensors"
 SERVE = "serve --classes classes.txt --data state --port 0"
+WATCH = "watch camera:0 --classes coat,bag --model hf:x"
 VERIFY = "verify hf:x --data data"
 ADD = "state add-class old.safetensors hat --model hf:x"
 CLUSTER = "predict photos --classes classes.txt --cluster local --out labels"
@@ -192,6 +193,12 @@ TRIAL = "trial photos --classes classes.txt"
         (f"{EXTRACT} --generated 3", "--generated needs --views-from"),
         (f"{VERIFY} --templates photo", "no published accuracies with templates photo"),
         *((f"{line} --decode gpu", "--decode gpu needs") for line in (PREDICT, EXTRACT, VERIFY, REPRODUCE)),
+        *(
+            (f"{line} --runtime onnx --dtype float16", "the runtime onnx runs in float32, not in float16")
+            for line in (PREDICT, EXTRACT, VERIFY, SERVE, TRIAL)
+        ),
+        *((f"{line} --runtime onx", "onx") for line in (PREDICT, EXTRACT, VERIFY, SERVE, TRIAL)),
+        (f"{CLUSTER} --runtime onnx", "--runtime onnx cannot be used with --cluster"),
         ("verify hf:x --data empty", "no dataset could be measured in empty"),
         ("verify hf:x --data empty --architecture RN50 --dataset dtd", "no dataset could be measured in empty"),
         (f"{VERIFY} --dataset dtdd", "did you mean 'dtd'"),
@@ -222,6 +229,13 @@ TRIAL = "trial photos --classes classes.txt"
         ("demo --modality points --source cats", "cats"),
         ("eval --features none.npz --method tpt --model hf:x", "no such feature file: none.npz"),
         ("eval --features labelled.npz --method tpt --model gpt", "no model is called 'gpt'"),
+        (f"{WATCH} --out rows.txt", r"must end in \.jsonl or \.csv"),
+        (f"{WATCH} --region gate=1,2,3", "a region is NAME=X,Y,W,H"),
+        (f"{WATCH} --templates nothing", "no templates are called 'nothing'"),
+        (f"{WATCH} --set pta.h=1", "the method is wpta"),
+        (f"{WATCH} --mqtt http://host", "mqtt is an address like"),
+        (f"{WATCH} --state classes.txt", "takes a folder"),
+        (f"{WATCH} --state old --method tda --out classes.txt/rows.csv", "classes.txt"),
         ("eval --features labelled.npz --method tpt --model hf:x --set tpt.hh=1", "tpt has no parameter 'hh'"),
         ("eval --features labelled.npz --method tpt --model hf:x --prior local", "tpt has no parameter 'prior'"),
         ("eval --features labelled.npz --method tpt --model hf:x --device gpu", "unknown device 'gpu'"),
@@ -245,7 +259,9 @@ def test_a_port_in_use_is_refused_before_a_model_is_loaded(pta, place, unloadabl
     assert "cannot listen on 127.0.0.1" in done.stderr
 
 
-@pytest.mark.parametrize("line", [PREDICT, EXTRACT, SERVE, VERIFY, ADD, REPRODUCE, "demo", "demo --modality points"])
+@pytest.mark.parametrize(
+    "line", [PREDICT, EXTRACT, WATCH, SERVE, VERIFY, ADD, REPRODUCE, "demo", "demo --modality points"]
+)
 def test_a_good_command_line_comes_to_the_model(pta, place, monkeypatch, line):
     """Otherwise the test above could pass without reaching it."""
 

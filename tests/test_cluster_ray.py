@@ -300,7 +300,7 @@ def test_without_ray_one_line_says_what_to_install(pta, pictures, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     done = pta("extract", pictures, "--model", "embedded", "--cluster", "local", "--out", "out")
     assert done.returncode == 2
-    assert "--cluster needs Ray and pyarrow; run pip install -e '.[ray]'" in done.stderr
+    assert "--cluster needs Ray and pyarrow; run pip install 'pta-vlm[ray]'" in done.stderr
 
 
 def test_streams_by_key_need_a_cluster(pta, pictures):

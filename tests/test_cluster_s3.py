@@ -217,7 +217,7 @@ def test_without_s3fs_one_line_says_what_to_install(pta, here, monkeypatch):
     monkeypatch.setitem(sys.modules, "s3fs", None)
     monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "s3", raising=False)
     said = one_line(pta("predict", "s3://bucket/photos", *WITH_MODEL, "--out", "out"))
-    assert "s3:// needs s3fs; run pip install -e '.[s3]'" in said
+    assert "s3:// needs s3fs; run pip install 'pta-vlm[s3]'" in said
     with pytest.raises(MissingPackage):
         Folder("s3://bucket/out").exists()
 

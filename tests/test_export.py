@@ -25,7 +25,8 @@ from pta.errors import InvalidParameter, StateMismatch
 from pta.methods import create_adapter, load_adapter
 from pta.models import load_encoder
 from pta.models.clip.encoder import ClipEncoder
-from pta.run.export import agreement, graph
+from pta.models.onnx import graph
+from pta.run.export import agreement
 from pta.run.export.arrays import linear_file
 from pta.run.export.frozen_head import FrozenHead
 from pta.run.export.onnx_files import frame_file, head_file
@@ -285,7 +286,7 @@ def test_mistakes_are_refused_in_one_line_and_nothing_is_written(export, shop, p
     monkeypatch.setattr(graph, "find_spec", lambda name: None)
     done = export("plain.safetensors", "--to", "onnx-head", "--out", "x.onnx")
     assert done.returncode == 2
-    assert "ONNX needs onnx, onnxscript, onnxruntime; run pip install -e '.[onnx]'" in done.stderr
+    assert "ONNX needs onnx, onnxscript, onnxruntime; run pip install 'pta-vlm[onnx]'" in done.stderr
     assert {path.name: path.read_bytes() for path in shop.iterdir()} == before
 
 

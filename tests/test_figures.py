@@ -129,5 +129,5 @@ def test_what_cannot_be_drawn_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # whoever imports it fails: its state is global
     assert draw(drawn("bars"))
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingPackage, match=r"pip install -e '\.\[figures\]' in the clone"):
+    with pytest.raises(MissingPackage, match=r"pip install 'pta-vlm\[figures\]'"):
         draw(drawn("bars"))

@@ -24,8 +24,17 @@ pytest.importorskip("sentencepiece")
 
 import huggingface_hub
 import transformers
-from hf_models import SIGLIP_LENGTH, write_hf_clip, write_hf_siglip, write_hf_siglip2
-from transformers import AutoModel, AutoTokenizer, CLIPImageProcessorPil, CLIPModel, SiglipImageProcessorPil
+from hf_models import (
+    SIGLIP_LENGTH,
+    TRANSFORMERS_5,
+    CLIPImageProcessorPil,
+    SiglipImageProcessorPil,
+    needs_transformers_5,
+    write_hf_clip,
+    write_hf_siglip,
+    write_hf_siglip2,
+)
+from transformers import AutoModel, AutoTokenizer, CLIPModel
 
 from pta.door.images import CLIP_PREPROCESSING, Preprocessing
 from pta.errors import InvalidParameter, UnavailableModel
@@ -206,10 +215,14 @@ def fast_form_of(slow):
 @given(st.text(st.characters(max_codepoint=0x7F), max_size=60))
 def test_canonical_text_is_what_siglips_own_tokenizer_makes_of_it(encoders, text):
     if "_" not in text:  # which the program SigLIP was trained with makes a space, and transformers drops
-        assert canonical_text(text) == encoders["siglip"].tokenizer.canonicalize_text(text)
+        given = text if TRANSFORMERS_5 else text.lower()  # which 4 does outside of this function
+        assert canonical_text(text) == encoders["siglip"].tokenizer.canonicalize_text(given)
 
 
-@pytest.mark.parametrize("tokenizer_class", ["GemmaTokenizer", "Siglip2Tokenizer", "PreTrainedTokenizerFast"])
+@pytest.mark.parametrize(
+    "tokenizer_class",
+    ["GemmaTokenizer", pytest.param("Siglip2Tokenizer", marks=needs_transformers_5), "PreTrainedTokenizerFast"],
+)
 def test_siglip2_reads_lower_case_with_its_punctuation_whatever_its_tokenizer_is_called(
     encoders, tmp_path, tokenizer_class
 ):
@@ -482,4 +495,4 @@ def test_without_network_folders_and_cached_names_load_and_nothing_is_printed(
 
 def test_without_transformers_the_line_says_what_to_install(monkeypatch, folders):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    assert message_of(folders["clip"]) == "hf: models need transformers; run pip install -e '.[hf]' in the clone of pta"
+    assert message_of(folders["clip"]) == "hf: models need transformers; run pip install 'pta-vlm[hf]'"

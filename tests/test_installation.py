@@ -1,4 +1,4 @@
-"""What the project says about installing it works from a clone, which is all there is."""
+"""What the project says about installing it."""
 
 import re
 import shutil
@@ -20,20 +20,30 @@ def read(*patterns):
     return {path: path.read_text(encoding="utf-8") for pattern in patterns for path in ROOT.glob(pattern)}
 
 
-def test_nobody_is_sent_to_a_package_that_is_not_published():
-    for path, text in read("*.md", "docs/*.md", "src/pta/**/*.py").items():
-        assert "pta-vlm[" not in text, path
-        assert not re.search(r"pip install[^\n`]*pta-vlm", text), path
+ADVICE = re.compile(r"pip install ([^`\n]*)")
+OURS = re.compile(r"'pta-vlm\[([\w,]+)\]'|'\.\[([\w,]+)\]'")
 
 
 def test_every_advised_extra_exists():
     advised = {"hf"}
     for text in read("*.md", "docs/*.md").values():
-        advised |= set(re.findall(r"pip install [^`\n]*'\.\[(\w+)\]'", text))
+        for line in ADVICE.findall(text):
+            advised |= {extra for found in OURS.findall(line) for extra in ",".join(found).strip(",").split(",")}
     for text in read("src/pta/**/*.py").values():
         advised |= set(re.findall(r"how_to_install\(['\"](\w+)", text))
     assert {"hf", "openclip", "figures"} <= advised <= set(PYPROJECT["project"]["optional-dependencies"])
-    assert how_to_install("hf") == "run pip install -e '.[hf]' in the clone of pta"
+
+
+def test_messages_and_pages_name_the_package_of_the_index():
+    """It is also right in a clone: pip finds the installed package and adds what the extra needs."""
+    assert how_to_install("hf") == f"run pip install '{PYPROJECT['project']['name']}[hf]'"
+    for path, text in read("docs/*.md", "src/pta/**/*.py").items():
+        assert "pip install -e" not in text, path
+
+
+def test_the_first_hour_says_from_when_on_the_package_can_be_had():
+    text = (ROOT / "docs" / "first-hour.md").read_text(encoding="utf-8")
+    assert re.search(r"pip install pta-vlm +# from the first release on", text)
 
 
 def test_the_base_install_compiles_ptas_steps():

@@ -163,6 +163,8 @@ def write_words(snapshot, *words):
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers
 
+    if transformers.__version__.startswith("4."):
+        pytest.skip("transformers 4 needs more of torchvision than the stand-in has")
     vocabulary = {word: number for number, word in enumerate(["<end>", "<unknown>", *words])}
     rules = Tokenizer(models.WordLevel(vocabulary, unk_token="<unknown>"))
     rules.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -294,8 +296,8 @@ BROKEN = RuntimeError("operator torchvision::nms does not exist\nand more")
 @pytest.mark.parametrize(
     ("missing", "words"),
     [
-        ("open_clip", r"need open_clip, .*pip install -e '\.\[openclip\]'.*to torch \d"),
-        ("torchvision", r"need torchvision, .*pip install -e '\.\[openclip\]'.*to torch \d"),
+        ("open_clip", r"need open_clip, .*pip install 'pta-vlm\[openclip\]'.*to torch \d"),
+        ("torchvision", r"need torchvision, .*pip install 'pta-vlm\[openclip\]'.*to torch \d"),
         (None, r"does not load \(operator torchvision::nms does not exist\); run pip"),  # for another torch
     ],
 )

@@ -10,7 +10,7 @@ import torch
 from pta import create_adapter
 from pta.data.features import load_features
 from pta.measure.evaluate import evaluate
-from pta.run.export.graph import Session
+from pta.models.onnx.graph import Session
 from pta.run.export.onnx_files import head_file
 
 FOLDER = os.environ.get("PTA_REAL_FEATURES")  # a folder of .npz files, which are not distributed with the project

@@ -179,7 +179,7 @@ def test_without_the_extra_one_line_says_what_to_install(pets, tmp_path):
     command = [sys.executable, "-c", program, "serve", "--features-only", str(pets), "--data", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "pta: pta serve needs orjson; run pip install -e '.[serve]' in the clone of pta\n"
+    assert done.stderr == "pta: pta serve needs orjson; run pip install 'pta-vlm[serve]'\n"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of files are POSIX")

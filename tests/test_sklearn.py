@@ -111,7 +111,7 @@ def test_the_document_names_what_is_expected_to_fail():
 def test_without_scikit_learn_it_is_said_how_to_install_it(monkeypatch):
     monkeypatch.delitem(sys.modules, "pta.run.estimator")
     monkeypatch.setitem(sys.modules, "sklearn.base", None)
-    with pytest.raises(MissingPackage, match=r"needs scikit-learn .*; run pip install -e '.\[sklearn\]'"):
+    with pytest.raises(MissingPackage, match=r"needs scikit-learn .*; run pip install 'pta-vlm\[sklearn\]'"):
         pta.PTAClassifier  # noqa: B018 (importing it is what is tried)
 
 

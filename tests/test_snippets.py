@@ -11,13 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hf_models import write_hf_clip
 from photos import FASHION, write_classes, write_photos
-from PIL import Image
-from snippets import commands, python_blocks
+from snippets import commands, python_blocks, taken_for_granted
 
-import pta
 from pta.cli import COMMANDS, load_command
 from pta.door.points.h5 import StoredClouds, write_h5
 
@@ -30,8 +27,10 @@ NOT_RUN = {
     r"^pta reproduce (?!--list)": "takes minutes; tests/test_reproduce.py runs it on less",
     r"--method (difftpt|all)|--views-from": "needs generated pictures, or takes minutes",
     r"^pta (serve|stream|journal) ": "needs a running service; tests/test_serve_document.py has one",
+    r"^pta watch ": "needs a video and a broker; tests/test_camera_page.py has them",
     r"^pta audit ": "waits for a person; tests/test_audit.py and tests/test_audit_page.py have one",
     r"--cluster|--features features/": "needs Ray; tests/test_cluster_ray.py has one",
+    r"^pta demo$": "tests/test_demo.py runs it",
     r"combined.base=mta|FILE-WITH-VIEWS": "needs a file with views; tests/test_evaluate.py runs it",
 }
 """What cannot run in a test, by what is in the command, and why. Its options are checked all the same."""
@@ -129,20 +128,8 @@ NOT_EXECUTED = {
 def names(tmp_path, monkeypatch):
     """What examples take for granted."""
     monkeypatch.chdir(tmp_path)
-    rng = torch.Generator().manual_seed(1)
-    anchors = torch.nn.functional.normalize(torch.randn(3, 8, generator=rng), dim=1)
-    classifier = pta.ZeroShotClassifier(anchors, ["apple", "pear", "plum"])
-    features = torch.randn(5, 8, generator=rng)
-    pictures = [Image.fromarray(image).convert("RGB") for image in FASHION.images[:3]]
-    pta.PTA(classifier).save("shop.safetensors")
     write_film(tmp_path)
-    return {
-        **{"pta": pta, "pictures": pictures, "camera": pictures, "picture": pictures[0]},
-        **{"text_features": anchors, "anchors": anchors, "class_names": classifier.class_names},
-        "labels": ["apple", "pear", "apple", "pear", "plum"],
-        **{"classifier": classifier, "features": features, "samples": features, "stream": features.split(2)},
-        **{"pixels": torch.zeros(2, 3, 64, 64), "ids": torch.tensor([[1, 2, 3]]), "mask": torch.ones(1, 3).bool()},
-    }
+    return taken_for_granted()
 
 
 @pytest.mark.parametrize("example", python_blocks(), ids=str)

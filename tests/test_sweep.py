@@ -108,7 +108,7 @@ def test_a_figure_of_words_has_them_on_its_axis(pta, pets, tmp_path):
         (["--set", "pta.h=1", "--gamma", "0.1"], "gamma is a parameter of the stream dirichlet"),
         (["--set", "pta.h=1", "--features", "wild.npz"], "wild has no labels, so there is no accuracy to sweep"),
         (["--set", "pta.h=1", "--results", "wild.npz"], "cannot make the folder"),
-        (["--set", "pta.h=1", "--plot", "a.svg"], "figures need matplotlib; run pip install -e '.[figures]'"),
+        (["--set", "pta.h=1", "--plot", "a.svg"], "figures need matplotlib; run pip install 'pta-vlm[figures]'"),
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(arguments, complaint, pta, pets, tmp_path, monkeypatch):

@@ -75,7 +75,7 @@ def test_a_log_ends_with_its_command(predict, tmp_path):
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        ("pta predict --log", "--log-file"),
+        ("pta predict --log-", "--log-file"),
         pytest.param("pta pre", "predict", marks=pytest.mark.extensive),
         pytest.param("pta datasets check --ver", "--verbose", marks=pytest.mark.extensive),
     ],

@@ -111,5 +111,5 @@ def test_without_tokenizers_the_message_says_what_to_install(monkeypatch):
 
     tokenizer._byte_pairs.cache_clear()
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(UnavailableModel, match=r"pip install -e '\.\[hf\]' in the clone"):
+    with pytest.raises(UnavailableModel, match=r"pip install 'pta-vlm\[hf\]'"):
         clip_ids(["a cat"])

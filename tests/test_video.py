@@ -554,4 +554,4 @@ def test_a_path_to_a_video_is_answered_with_what_takes_it(clip):
 def test_a_missing_package_is_one_line(clip, monkeypatch):
     monkeypatch.setitem(sys.modules, "av", None)
     found = refusal(clip)
-    assert re_in("videos need PyAV; run pip install -e '.[video]'", found)
+    assert re_in("videos need PyAV; run pip install 'pta-vlm[video]'", found)

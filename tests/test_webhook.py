@@ -108,7 +108,7 @@ def drip(connection, over):
 
 
 def send_one(url, key=None, allow_private=LOCAL, pauses=(0, 0)):
-    hook = Webhook(url, key, allow_private, pauses=pauses)
+    hook = Webhook(webhook.Receiver(url, key, allow_private), pauses=pauses)
     hook.send({"kind": "drift", "at": 7})
     hook.close(PATIENCE)
     return hook.sent, hook.lost
@@ -191,8 +191,8 @@ def test_slow_server_is_cut_off(answer, scheme, monkeypatch):
 def test_slow_server_does_not_delay_the_end_of_a_program(answer):
     with answering(answer) as url:
         code = f"""
-from pta.run.webhook import Webhook
-hook = Webhook({url!r}, None, ["127.0.0.1"])
+from pta.run.webhook import Receiver, Webhook
+hook = Webhook(Receiver({url!r}, None, ["127.0.0.1"]))
 for number in range(200):
     hook.send({{"number": number}})
 assert hook._waiting.qsize() <= 64 and hook.lost in (135, 136)
@@ -208,7 +208,7 @@ assert hook.lost in (136, 137)
 
 def test_pause_ends_with_close():
     with receiving(503) as server:
-        hook = Webhook(server.url, None, LOCAL, pauses=(PATIENCE,))
+        hook = Webhook(webhook.Receiver(server.url, None, LOCAL), pauses=(PATIENCE,))
         hook.send({})
         hook.close(0.3)
         hook._thread.join(PATIENCE / 2)
@@ -235,7 +235,7 @@ def test_pause_ends_with_close():
 )
 def test_wrong_url_is_refused(url):
     with pytest.raises(InvalidParameter, match=r"the alarm URL (must be|has the address .* not public)") as refusal:
-        Webhook(url, None)
+        webhook.Receiver(url, None)
     assert "secret" not in str(refusal.value)
 
 
@@ -337,6 +337,6 @@ def test_wrong_key_is_refused(content, tmp_path):
 
 
 def test_body_is_json_for_any_text():
-    with receiving() as server, closing(Webhook(server.url, None, LOCAL)) as hook:
+    with receiving() as server, closing(Webhook(webhook.Receiver(server.url, None, LOCAL))) as hook:
         hook.send({"text": "ä\udcff"})
     assert json.loads(server.requests[0][2]) == {"text": "ä\udcff"}

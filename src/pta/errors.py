@@ -160,9 +160,9 @@ def how_to_install(extra: str) -> str:
     """The end of an error message about a package that an extra of this one installs.
 
     >>> how_to_install("hf")
-    "run pip install -e '.[hf]' in the clone of pta"
+    "run pip install 'pta-vlm[hf]'"
     """
-    return f"run pip install -e '.[{extra}]' in the clone of pta"
+    return f"run pip install 'pta-vlm[{extra}]'"
 
 
 def first_line(error: BaseException) -> str:

@@ -31,6 +31,9 @@ COMMANDS = {
     "reproduce": ("Run the paper's experiments on the data you have. Resumes; finished results are cached."),
     "methods": "List the methods: summary, requirements, and parameters with their defaults.",
     "predict": "Classify images or point clouds and adapt to them; each batch's rows are written at once.",
+    "watch": (
+        "Watch regions of cameras: tell of each change of the answer once it is confirmed, and adapt to the pictures."
+    ),
     "monitor": "Watch a stream of features for alarms, and make the reference that samples are compared with.",
     "state": "Show the classes and prototypes of a saved state, merge states, add a class, export it frozen.",
     "extract": "Encode images or point clouds into a feature file for pta eval. Resumes; finished parts are kept.",

@@ -20,7 +20,7 @@ from pta.methods.state_file import read_monitor
 from pta.monitor import Alarm, Monitor, ScoreReference, StreamGuard, takes_order
 from pta.monitor.monitor import WINDOW
 from pta.monitor.silence import Silence
-from pta.run.webhook import Webhook, read_key
+from pta.run.webhook import Receiver, Webhook, read_key
 
 On = Annotated[
     list[str] | None,
@@ -88,7 +88,7 @@ class MonitorOptions:
         """Where alarms and numbers go; with `resume`, lines that a killed run wrote are not written again."""
         self.require_place(append=append, replace=replace)
         key = None if self.alarm_key is None else read_key(self.alarm_key)
-        webhook = None if self.alarm_url is None else Webhook(self.alarm_url, key, self.alarm_host or ())
+        webhook = None if self.alarm_url is None else Webhook(Receiver(self.alarm_url, key, self.alarm_host or ()))
         with ExitStack() as stack:
             if webhook is not None:
                 stack.callback(webhook.close, _CLOSING)

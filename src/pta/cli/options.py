@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,6 +25,7 @@ from pta.door.private_cache import default_cache
 from pta.errors import InvalidParameter, MissingPackage, UnreadableFile, how_to_install, shown
 from pta.methods import DEFAULT_METHOD, adapter_class
 from pta.models import DEFAULT_MODEL, Encoder, check_model, load_encoder
+from pta.models import Runtime as RuntimeName
 from pta.run import encoding
 from pta.run import reading as reading_samples
 from pta.run.reading import Reading
@@ -38,6 +39,10 @@ Descriptions = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, or auto (a GPU if there is one).")]
 Dtype = Annotated[str, typer.Option(help="Precision of the model: float32, float16 or bfloat16.")]
+Runtime = Annotated[
+    RuntimeName,
+    typer.Option(help="What makes the features: torch, or onnx (ONNX Runtime, for images on a CPU in float32)."),
+]
 Batch = Annotated[int, typer.Option(min=1, help="Samples encoded at once; affects speed, and rounding.")]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Decoding workers.", show_default="one per processor, at most 8")
@@ -90,6 +95,7 @@ class NamedModel:
     name: str
     device: str = "cpu"
     dtype: str = "float32"
+    runtime: RuntimeName = "torch"
 
     def __post_init__(self) -> None:
         _ = self._declared
@@ -97,9 +103,10 @@ class NamedModel:
     @cached_property
     def encoder(self) -> Encoder:
         """The model, loaded; suggests half precision on a GPU."""
-        encoder = load_encoder(self.name, device=self.device, dtype=self.dtype)
+        once = partial(say, f"exporting the image tower of {self.name} for ONNX Runtime, once for this model")
+        encoder = load_encoder(self.name, **self._how, on_export=once)
         device = encoder.device
-        on = f"{device}, {self.dtype}, {encoder.dim} dimensions"
+        on = f"{device}, {self.dtype}, {self.runtime}, {encoder.dim} dimensions"
         detail(f"model {self.name}: {encoder.architecture}, {on}, fingerprint {encoder.fingerprint[:12]}")
         if device.type == "cuda" and encoder.dtype == torch.float32:
             say("--dtype float16 is several times as fast on a GPU; features differ in the fourth digit")
@@ -112,7 +119,11 @@ class NamedModel:
 
     @cached_property
     def _declared(self) -> Modality | None:
-        return check_model(self.name, device=self.device, dtype=self.dtype)
+        return check_model(self.name, **self._how)
+
+    @property
+    def _how(self) -> dict[str, Any]:
+        return {"device": self.device, "dtype": self.dtype, "runtime": self.runtime}
 
 
 @dataclass(frozen=True)
@@ -175,6 +186,12 @@ class ModelOptions:
     ] = DEFAULT_MODEL
     device: Device = "auto"
     dtype: Dtype = "float32"
+    runtime: Runtime = "torch"
+
+    @property
+    def named(self) -> NamedModel:
+        """The model of these options."""
+        return NamedModel(self.model, self.device, self.dtype, self.runtime)
 
 
 @dataclass(frozen=True)
@@ -344,7 +361,11 @@ class ClusterOptions:
 
     def model(self, given: ModelOptions) -> NamedModel:
         """The model of this process. On a cluster `--device` is the workers', and this one reads the class names."""
-        return NamedModel(given.model, given.device if self.cluster is None else "cpu", given.dtype)
+        if self.cluster is None:
+            return given.named
+        if given.runtime != "torch":
+            raise InvalidParameter(f"--runtime {given.runtime} cannot be used with --cluster")
+        return NamedModel(given.model, "cpu", given.dtype)
 
     def refuse(self, given: Mapping[str, bool]) -> None:
         """Refuse options that `--cluster` does not support, and `--cluster` itself if Ray is not installed."""

@@ -71,7 +71,8 @@ def predict(given: PredictOptions) -> None:
         decoding = open_decoding(encoder, reading)
         if state is not None and reading.decode == "auto":
             given.state.require_same_decoder(decoding.name)
-        start.progress.decoded_by(decoding.name)
+        given.state.say_other_runtime(encoder.runtime)
+        start.progress.made_by(decoding.name, encoder.runtime)
         guard = given.watching.guard(classifier.classifier, classifier.adapter, given.rows.reactions, state)
         resume = given.state.resume
         opened = given.watching.outlet(append=goes_on, replace=given.rows.replace, resume=resume)

@@ -92,6 +92,12 @@ class StateOptions:
             problem = f"{self.state} was learned from pictures decoded by {record.decoder}, not by {decoder}"
             raise StateMismatch(f"{problem}; choose the decoder with --decode pillow or --decode gpu")
 
+    def say_other_runtime(self, runtime: str) -> None:
+        """Say where a state was learned from features that another runtime made."""
+        record = None if self.loaded is None else read_record(self.loaded)
+        if record is not None and record.runtime not in ("", runtime):
+            say(f"{self.state} was learned from features made by {record.runtime}; now {runtime} makes them")
+
 
 @dataclass(frozen=True)
 class RowOptions:
@@ -353,7 +359,7 @@ def find_start(samples: Iterable[SampleReference], state: StateOptions, rows: Ro
         raise UnreadableFile(
             f"{out} holds rows, but there is no {state.state}; choose another --out, or leave out --resume"
         )
-    progress = Progress("" if record is None else record.decoder)
+    progress = Progress() if record is None else Progress(record.decoder, record.runtime)
     if isinstance(samples, VideoFrames) and record is not None:
         samples.seen(record.last)
     if record is None or record.rows is None or rows.replace or not record.rows.is_in(out):

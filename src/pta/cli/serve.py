@@ -11,7 +11,6 @@ import typer
 from pta.cli import options
 from pta.cli.messages import say, warn, write_stdout
 from pta.cli.monitor_options import On, ReferenceFile
-from pta.cli.options import NamedModel
 from pta.cli.output import require_folder_place
 from pta.cli.quantities import parse_duration, parse_size
 from pta.core.limits import USUAL_LIMITS, Limits
@@ -52,7 +51,7 @@ class ServedOptions:
                 raise InvalidParameter("--classes: the feature file has the names; leave one of the two out")
             return ServedModel(load_features(self.features_only).classifier, **adaptation)
         names = self.texts.names()
-        model = NamedModel(self.model.model, self.model.device, self.model.dtype)
+        model = self.model.named
         texts = self.texts.of(names, model.modality.prompts)
         return ServedModel(texts.classifier(model.encoder), encoder=model.encoder, **adaptation)
 

@@ -22,9 +22,9 @@ from pta.methods.classes import ClassRow, add_class, anchor_from, class_table, r
 from pta.methods.frozen import require_learned, warn_if_frozen_early
 from pta.methods.merging import load_part, merge
 from pta.methods.state_file import load_state, read_stream
+from pta.models.onnx.graph import require_onnx
 from pta.run.export.arrays import ENDINGS, linear_file, prototypes_file
 from pta.run.export.frozen_head import require_exportable
-from pta.run.export.graph import require_onnx
 from pta.run.export.onnx_files import frame_file, frame_size, head_file
 
 state = command_group("state", COMMANDS["state"])

@@ -85,7 +85,7 @@ def _open_features(given: TrialOptions) -> TrialSource:
 
 
 def _open_samples(given: TrialOptions) -> TrialSource:
-    model = NamedModel(given.model.model, given.model.device, given.model.dtype)
+    model = given.model.named
     names = None if given.texts.classes is None else given.texts.names()
     labelled, things = open_images(given.source, None, names, model), f"{model.modality.name}s"
     if labelled.labels is None:

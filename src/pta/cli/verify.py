@@ -37,6 +37,7 @@ def verify(
     features: Annotated[Path, typer.Option(help="Folder for feature files.")] = Path("features"),
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
+    runtime: options.Runtime = "torch",
     json: Annotated[Path | None, typer.Option(help="Write the table as JSON; - for stdout.")] = None,
 ) -> None:
     """Compare a model's zero-shot accuracies with published ones on the datasets you have. Exit code 1: they differ."""
@@ -45,7 +46,7 @@ def verify(
     options.require_folder("--descriptions", descriptions)
     require_folder_place(features)
     reading = how.reading()
-    named = NamedModel(model, device, dtype)
+    named = NamedModel(model, device, dtype, runtime)
     require_decoder(how.decode, named.modality, find_device(device))
     known = matching_references(architecture, templates, descriptions is not None)
     require_datasets(known, dataset, data)

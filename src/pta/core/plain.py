@@ -41,10 +41,10 @@ def _oddity(tensor: Tensor) -> str | None:
         return f"one of layout {tensor.layout}"
     if tensor.dtype not in _DTYPES:
         return f"{tensor.dtype}"
-    if any(getattr(tensor, "names", ())):  # which releases of torch before ours had
-        return "one with named dimensions"
     if not _is_in_memory(tensor):
         return "one without numbers"
+    if any(getattr(tensor, "names", ())):  # which releases of torch before ours had
+        return "one with named dimensions"
     size = tensor.numel() * tensor.element_size()
     if size > _LARGE and size > tensor.untyped_storage().nbytes() and size > available_memory():
         return "one that is expanded beyond the available memory"

@@ -66,6 +66,7 @@ class FeatureFile:
     dataset: str = ""  # what its images were listed as when `pta extract` made it, otherwise the file's name, too
     architecture: str = ""  # of the model that made it, if `pta extract` did
     decoder: str = ""  # that decoded its images, if it is known and not Pillow
+    runtime: str = ""  # that made its features, if it is known and not torch
     paths: tuple[str, ...] | None = None  # N names of the samples, if the file has them
     part: "Part | None" = None  # where its samples and classes are in the whole file, if they are only some
 
@@ -246,13 +247,13 @@ def _number(name: str, given: object) -> float:
     return number
 
 
-def _origin(about: dict[str, Any], name: str) -> tuple[str, str, str]:
-    """What `pta extract` says of a file: what its images were listed as, the model's architecture, and the decoder."""
+def _origin(about: dict[str, Any], name: str) -> tuple[str, str, str, str]:
+    """What `pta extract` says of a file: what its images were listed as, the architecture, the decoder, the runtime."""
     dataset, images = about.get("dataset", name), about.get("images", {})
     made: dict[str, Any] = images if isinstance(images, dict) else {"architecture": None}
-    origin = (dataset, made.get("architecture", ""), made.get("decoder", ""))
+    origin = (dataset, made.get("architecture", ""), made.get("decoder", ""), made.get("runtime", ""))
     if not all(isinstance(one, str) for one in origin):
-        raise UnreadableFile("its description does not name dataset, architecture and decoder")
+        raise UnreadableFile("its description does not name dataset, architecture, decoder and runtime")
     return origin
 
 

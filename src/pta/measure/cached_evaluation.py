@@ -87,5 +87,5 @@ def made_from(inputs: Inputs, data: FeatureFile) -> Record:
         "version": inputs["version"],
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "on": hardware(data.classifier.anchors.device),
-        **({"decoder": data.decoder} if data.decoder else {}),
+        **{name: made for name in ("decoder", "runtime") if (made := getattr(data, name))},
     }

@@ -2,7 +2,7 @@
 
 from pta.models.clouds.cloud_encoder import CloudEncoder
 from pta.models.encoder import Encoder, ImageEncoder
-from pta.models.load import DEFAULT_MODEL, check_model, find_device, load_encoder
+from pta.models.load import DEFAULT_MODEL, Runtime, check_model, find_device, load_encoder
 from pta.models.packaged.embedded import EMBEDDED_TEMPLATES, EmbeddedConfig, EmbeddedEncoder
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "EmbeddedEncoder",
     "Encoder",
     "ImageEncoder",
+    "Runtime",
     "check_model",
     "find_device",
     "load_encoder",

@@ -58,6 +58,7 @@ class Encoder(nn.Module, Model, ABC):
     dim: int  # length of a feature
     scale: float  # what cosines are multiplied by to become logits
     bias: float = 0.0  # what is added to logits; SigLIP has one, CLIP none
+    runtime: str = "torch"  # what makes the features
     settings: Any = None  # whatever else changes features and shows in no weight: the activation, a tokenizer's digest
 
     # -- what a model implements: differentiable, on the model's device, in its precision ------------------------------

@@ -10,19 +10,24 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 from pkgutil import resolve_name
+from typing import Literal, get_args
 
 import torch
 
 from pta.core.modality import CLOUDS, IMAGES, Modality
+from pta.core.parameters import require_choice
 from pta.core.plugins import load_plugin, plugin_names
 from pta.errors import InvalidParameter, UnavailableModel, nearest
 from pta.models.encoder import Encoder
+from pta.models.onnx.encoder import on_onnx_runtime, require_runnable
 from pta.models.packaged.embedded import EmbeddedEncoder, PackagedEncoder
 from pta.models.packaged.embedded_points import EmbeddedPointsEncoder
 
 DEFAULT_MODEL = "hf:openai/clip-vit-base-patch16"
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+Runtime = Literal["torch", "onnx"]
 
 GROUP = "pta.encoders"
 _PACKAGED: dict[str, type[PackagedEncoder]] = {"embedded": EmbeddedEncoder, "embedded-points": EmbeddedPointsEncoder}
@@ -38,17 +43,30 @@ _KINDS = (
 )
 
 
-def load_encoder(name: str, *, device: str = "cpu", dtype: str = "float32") -> Encoder:
+def load_encoder(
+    name: str,
+    *,
+    device: str = "cpu",
+    dtype: str = "float32",
+    runtime: Runtime = "torch",
+    on_export: Callable[[], None] = lambda: None,
+) -> Encoder:
     """Load a model by name, on a device (`auto`: a GPU if there is one) and in a precision.
+
+    With the runtime `onnx`, ONNX Runtime makes the features of images, on a CPU in float32. Before the image tower is
+    exported for it, which happens once per model, `on_export` is called.
 
     >>> load_encoder("embedded").dim
     128
     """
-    check_model(name, device=device, dtype=dtype)
-    return _load(name).ready(find_device(device), DTYPES[dtype])
+    check_model(name, device=device, dtype=dtype, runtime=runtime)
+    encoder = _load(name).ready(find_device(device), DTYPES[dtype])
+    return encoder if runtime == "torch" else on_onnx_runtime(encoder, on_export)
 
 
-def check_model(name: str, *, device: str = "cpu", dtype: str = "float32") -> Modality | None:
+def check_model(
+    name: str, *, device: str = "cpu", dtype: str = "float32", runtime: Runtime = "torch"
+) -> Modality | None:
     """Refuse what `load_encoder` would refuse, as far as that is known without loading the model.
 
     Returns what the model reads; None where only the loaded model can tell.
@@ -58,7 +76,15 @@ def check_model(name: str, *, device: str = "cpu", dtype: str = "float32") -> Mo
     """
     if dtype not in DTYPES:
         raise InvalidParameter(f"unknown precision {dtype!r}; {nearest(dtype, DTYPES)}")
-    find_device(device)
+    require_choice("runtime", runtime, get_args(Runtime))
+    place, modality = find_device(device), _modality(name)
+    if runtime == "onnx":
+        require_runnable(place, dtype, modality)
+    return modality
+
+
+def _modality(name: str) -> Modality | None:
+    """What a model of this name reads, which must be the name of one; None where only the loaded model can tell."""
     kind, _, rest = name.partition(":")
     if name in _PACKAGED:
         return _PACKAGED[name].modality

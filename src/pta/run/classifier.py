@@ -34,7 +34,7 @@ from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.errors import InvalidParameter, nearest, shown
 from pta.methods import DEFAULT_METHOD, Adapter, adapter_class, create_adapter, load_adapter
 from pta.methods.state_file import Monitored
-from pta.models import Encoder, load_encoder
+from pta.models import Encoder, Runtime, load_encoder
 from pta.run.encoding import encode_prepared, samples_of
 from pta.run.gpu.encoder_program import EncoderProgram
 from pta.run.on_hub import OnHub
@@ -247,6 +247,8 @@ class Classifier(OnHub):
         limits: the largest allowed sample; larger ones are refused before they are decoded.
         decode: the decoder of image files: "pillow", "gpu", or "auto" (a GPU if there is one with a decoder).
         compiled: on a GPU, compile the model in the background after 2,000 samples.
+        runtime: what makes the features of a model that is given by name: "torch", or "onnx" for ONNX Runtime, for
+            images on a CPU in float32.
 
     >>> from PIL import Image
     >>> from pta.data.fashion import load_fashion_test
@@ -279,9 +281,10 @@ class Classifier(OnHub):
         limits: Limits = USUAL_LIMITS,
         decode: Decode = "auto",
         compiled: bool = True,
+        runtime: Runtime = "torch",
         **parameters: Any,
     ) -> None:
-        self.encoder = model if isinstance(model, Encoder) else load_encoder(model, device=device, dtype=dtype)
+        self.encoder = _loaded(model, device, dtype, runtime)
         self.model_name = None if isinstance(model, Encoder) else model
         suited = self.encoder.modality.prompts
         prompts = load_templates(templates, suited) if isinstance(templates, str) else templates
@@ -335,8 +338,8 @@ class Classifier(OnHub):
         """
         require_count("top", top, 1, MOST_ANSWERS)
         if not isinstance(given, Sequence) or isinstance(given, str | bytes | bytearray | memoryview):
-            return self.answer(self._encoded([given]), learn=learn, top=top, labels=labels)[0]
-        return self.answer(self._encoded(given), learn=learn, top=top, labels=labels) if given else []
+            return self.answer(self.encoded([given]), learn=learn, top=top, labels=labels)[0]
+        return self.answer(self.encoded(given), learn=learn, top=top, labels=labels) if given else []
 
     def answer(
         self, samples: Samples | Tensor, *, learn: bool = True, top: int = 1, labels: Named = None
@@ -443,7 +446,8 @@ class Classifier(OnHub):
         # One sample at a time, launching kernels would take longer than the host needs.
         return adapter.to(self.encoder.device) if takes_batches and self.encoder.device.type == "cuda" else adapter
 
-    def _encoded(self, given: Sequence[object]) -> Samples:
+    def encoded(self, given: Sequence[object]) -> Samples:
+        """The features of at least one sample, with whatever else the method needs, for `answers`."""
         reading, decoding = self._open_decoding()
         names = ["the sample"] if len(given) == 1 else [f"sample {number}" for number in range(len(given))]
         prepared = (decoding.prepare(one, name, n) for n, (one, name) in enumerate(zip(given, names, strict=True)))
@@ -506,6 +510,14 @@ class Classifier(OnHub):
                 "the classes are those of the classifier; for other candidate_labels make "
                 f"pta.Classifier(…, classes={shown(labels)})"
             )
+
+
+def _loaded(model: str | Encoder, device: str, dtype: str, runtime: Runtime) -> Encoder:
+    if not isinstance(model, Encoder):
+        return load_encoder(model, device=device, dtype=dtype, runtime=runtime)
+    if runtime not in (Encoder.runtime, model.runtime):
+        raise InvalidParameter(f"the model is loaded already; give its name, or load_encoder(…, runtime={runtime!r})")
+    return model
 
 
 def require_probabilities(raw_probability: bool, reject_below: object) -> None:

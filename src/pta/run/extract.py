@@ -34,7 +34,7 @@ from pta.run.gpu.encoder_program import COMPILED_FROM, EncoderProgram, can_be_co
 from pta.run.reading import PILLOW, Decoding, Reading, open_decoding
 from pta.run.shards import LeftOut, Shards, Stamps, discard_shards, open_shards, stamps_begun_with
 
-_MEANS = ("decoder", "compiled")  # inputs that the user can change with an option
+_MEANS = ("decoder", "runtime", "compiled")  # inputs that the user can change with an option
 _IN_HALF = ("views", "patches", "generated")  # of which only directions count
 _LARGEST_SHARD = 2**20
 _NO_FEATURES = "no feature file of pta extract"
@@ -151,6 +151,7 @@ class _Extractor:
             "views": None if views is None else asdict(views),
             # files without are as they were before there were any
             **({"decoder": self.decoding.name} if self.decoding.name != PILLOW else {}),
+            **({"runtime": self.encoder.runtime} if self.encoder.runtime != Encoder.runtime else {}),
             **({"compiled": True} if self.compiled else {}),
             **({"pixels": True} if self.reading.raw else {}),
             **({"patches": True} if self.reading.patches else {}),
@@ -197,6 +198,9 @@ class _Extractor:
         decoder = images.get("decoder", PILLOW)
         if decoder != self.inputs.get("decoder", PILLOW):
             return f"features of pictures decoded by {decoder}, not by {self.decoding.name} (see --decode)"
+        runtime = images.get("runtime", Encoder.runtime)
+        if runtime != self.encoder.runtime:
+            return f"features made by {runtime}, not by {self.encoder.runtime} (see --runtime)"
         return f"features of a model that was {'' if images.get('compiled') else 'not '}compiled (see --no-compile)"
 
     def renew(self, known: Mapping[str, Any]) -> ExtractedFile:

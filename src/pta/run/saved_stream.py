@@ -5,7 +5,7 @@ import json
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -17,6 +17,7 @@ from typing import Any, Protocol, Self, TypeVar
 from pta.data.sample_set import SampleReference
 from pta.errors import PtaError, StateMismatch
 from pta.methods.state_file import Monitored, read_stream
+from pta.models import Encoder
 from pta.run.classifier import AnswerBatch, Classifier
 from pta.run.predict import PredictedBatch
 from pta.run.reading import PILLOW
@@ -35,9 +36,12 @@ class StreamRecord:
     keys: str  # sha256 of all their keys, in order
     rows: RowMark | None  # where their rows end; None if rows are not kept in a file
     decoder: str = PILLOW  # what decoded them
+    runtime: str = Encoder.runtime  # what made their features
+    watch: Mapping[str, Any] | None = None  # of `pta watch`: what `Course` packs
 
     def __post_init__(self) -> None:
-        texts = isinstance(self.keys, str) and isinstance(self.decoder, str) and isinstance(self.last, str | None)
+        texts = all(isinstance(one, str) for one in (self.keys, self.decoder, self.runtime))
+        texts = texts and isinstance(self.last, str | None)
         if not texts or not isinstance(self.taken, int) or not 0 <= self.taken <= sys.maxsize:
             raise TypeError("not a place in a stream")
 
@@ -59,6 +63,7 @@ class Progress:
     """How many samples of a stream were taken, and which."""
 
     decoder: str = ""
+    runtime: str = ""
     taken: int = 0
     last: str | None = None
     _keys: Any = field(default_factory=hashlib.sha256)
@@ -66,12 +71,11 @@ class Progress:
     @classmethod
     def going_on(cls, record: StreamRecord) -> "Progress":
         """The progress of a stream whose former samples are not listed again."""
-        return cls(record.decoder, record.taken, record.last, hashlib.sha256(record.keys.encode()))
+        return cls(record.decoder, record.runtime, record.taken, record.last, hashlib.sha256(record.keys.encode()))
 
-    def decoded_by(self, name: str) -> None:
-        """Record what decodes the samples, beside what did so before."""
-        if name not in self.decoder.split(_AND):
-            self.decoder = _AND.join(filter(None, (self.decoder, name)))
+    def made_by(self, decoder: str, runtime: str) -> None:
+        """Record what decodes the samples and what makes their features, beside what did so before."""
+        self.decoder, self.runtime = _beside(self.decoder, decoder), _beside(self.runtime, runtime)
 
     def add(self, keys: Iterable[str]) -> None:
         """Count samples that were taken, in order."""
@@ -82,12 +86,17 @@ class Progress:
 
     def record(self, rows: RowMark | None) -> StreamRecord:
         """The place that the stream has reached, with the end of its rows."""
-        return StreamRecord(self.taken, self.last, self._keys.hexdigest(), rows, self.decoder)
+        return StreamRecord(self.taken, self.last, self._keys.hexdigest(), rows, self.decoder, self.runtime)
+
+
+def _beside(names: str, name: str) -> str:
+    """The names that are joined, with this one among them."""
+    return names if name in names.split(_AND) else _AND.join(filter(None, (names, name)))
 
 
 def skip_taken(samples: Iterable[Reference], record: StreamRecord, state: Path) -> tuple[Iterator[Reference], Progress]:
     """The samples after those of a record, and how far that is; refused if those before are others than recorded."""
-    rest, progress = iter(samples), Progress(record.decoder)
+    rest, progress = iter(samples), Progress(record.decoder, record.runtime)
     progress.add(sample.key for sample in islice(rest, record.taken))
     if progress.record(record.rows) == record:
         return rest, progress

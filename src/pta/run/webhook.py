@@ -44,30 +44,59 @@ def read_key(path: str | Path) -> bytes:
     return key
 
 
-class Webhook:
-    """Sends alarms to a URL in a thread that ends with the process.
+class Receiver:
+    """A URL that signed JSON is sent to.
 
     Args:
-        url: where to send to, with http or https. Redirects are not followed, and proxies are not used.
-        key: what signs the alarms; None leaves them unsigned.
+        url: with http or https. Redirects are not followed, and proxies are not used.
+        key: what signs the messages; None leaves them unsigned.
         allow_private: hosts, as URLs name them, that may belong to this machine or to a private network.
-        pauses: seconds before each further attempt.
     """
 
-    def __init__(
-        self, url: str, key: bytes | None, allow_private: Sequence[str] = (), *, pauses: Sequence[float] = (1.0, 4.0)
-    ) -> None:
+    def __init__(self, url: str, key: bytes | None, allow_private: Sequence[str] = ()) -> None:
         found = _URL.fullmatch(url)
         if found is None or int(found["port"] or 0) >= 2**16:
             raise InvalidParameter("the alarm URL must be http(s)://HOST[:PORT]/PATH in ASCII, without a password")
-        self._place, self._netloc, self._target = found["place"], found["netloc"], found["target"] or "/"
+        self.place, self._netloc, self._target = found["place"], found["netloc"], found["target"] or "/"
         self._context = ssl.create_default_context() if found["scheme"] == "https" else None
         self._port = int(found["port"] or (80 if self._context is None else 443))
         self._host = found["host"].strip("[]").lower()
         self._may_be_private = self._host in {host.strip("[]").lower() for host in allow_private}
         if ":" in self._host or self._host.rpartition(".")[2].isdigit():
             self._require_allowed(self._host)
-        self._key, self._pauses, self.sent, self.lost = key, pauses, 0, 0
+        self._key = key
+
+    def post(self, body: bytes, attempt: int) -> None:
+        """Send it once, to another address of the host with each attempt; raises OSError, ValueError or HTTPException.
+
+        A host has the addresses that are checked: no name is resolved after that.
+        """
+        seconds = str(int(time.time()))
+        headers = {"Content-Type": "application/json", "Host": self._netloc, "X-PTA-Time": seconds}
+        if self._key is not None:
+            signed = hmac.new(self._key, f"{seconds}.".encode() + body, "sha256").hexdigest()
+            headers["X-PTA-Signature"] = f"sha256={signed}"
+        addresses = [one[4] for one in socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)]
+        for address in addresses:
+            self._require_allowed(str(address[0]))
+        with closing(_Connection(self._host, self._context, addresses[attempt % len(addresses)])) as connection:
+            connection.request("POST", self._target, body, headers)
+            status = connection.getresponse().status
+        if not 200 <= status < 300:
+            raise ConnectionError(f"the answer was {status}")
+
+    def _require_allowed(self, address: str) -> None:
+        if not (self._may_be_private or _is_public(address)):
+            where = f"the host {self._host} of the alarm URL has the address {address}, which is not public"
+            raise InvalidParameter(f"{where}; name it with --alarm-host if that is meant")
+
+
+class Webhook:
+    """Sends alarms in a thread that ends with the process; `pauses` are seconds before each further attempt."""
+
+    def __init__(self, receiver: Receiver, *, pauses: Sequence[float] = (1.0, 4.0)) -> None:
+        self._receiver = receiver
+        self._pauses, self.sent, self.lost = pauses, 0, 0
         self._waiting: SimpleQueue[bytes | None] = SimpleQueue()
         self._stopped = Event()
         self._thread = Thread(target=self._run, name="pta-alarms", daemon=True)
@@ -92,7 +121,7 @@ class Webhook:
 
     def _lose(self, problem: str) -> None:
         self.lost += 1
-        _log.warning("an alarm was not sent to %s: %s", self._place, problem)
+        _log.warning("an alarm was not sent to %s: %s", self._receiver.place, problem)
 
     def _run(self) -> None:
         while (body := self._waiting.get()) is not None:
@@ -101,34 +130,13 @@ class Webhook:
                 if self._stopped.wait(pause):
                     return
                 try:
-                    self._post(body, attempt)
+                    self._receiver.post(body, attempt)
                     self.sent += 1
                     break
                 except (OSError, ValueError, HTTPException) as error:
                     problem = first_line(error)
             else:
                 self._lose(problem)
-
-    def _post(self, body: bytes, attempt: int) -> None:
-        """Send it once. A host has the addresses that are checked: no name is resolved after that."""
-        seconds = str(int(time.time()))
-        headers = {"Content-Type": "application/json", "Host": self._netloc, "X-PTA-Time": seconds}
-        if self._key is not None:
-            signed = hmac.new(self._key, f"{seconds}.".encode() + body, "sha256").hexdigest()
-            headers["X-PTA-Signature"] = f"sha256={signed}"
-        addresses = [one[4] for one in socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)]
-        for address in addresses:
-            self._require_allowed(str(address[0]))
-        with closing(_Connection(self._host, self._context, addresses[attempt % len(addresses)])) as connection:
-            connection.request("POST", self._target, body, headers)
-            status = connection.getresponse().status
-        if not 200 <= status < 300:
-            raise ConnectionError(f"the answer was {status}")
-
-    def _require_allowed(self, address: str) -> None:
-        if not (self._may_be_private or _is_public(address)):
-            where = f"the host {self._host} of the alarm URL has the address {address}, which is not public"
-            raise InvalidParameter(f"{where}; name it with --alarm-host if that is meant")
 
 
 class _Connection(HTTPConnection):

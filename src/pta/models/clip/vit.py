@@ -55,14 +55,14 @@ class VisionTransformer(nn.Module):
     def embed(self, pixels: Tensor) -> Tensor:
         """N×3×size×size to the N×tokens×width that the first block takes."""
         patches = linear(self._cut(pixels), self.conv1.weight.flatten(1))  # much faster than a strided convolution
-        x = torch.cat([self.class_embedding.expand(len(pixels), 1, -1), patches], dim=1) + self.positional_embedding
+        x = torch.cat([self.class_embedding.expand(pixels.shape[0], 1, -1), patches], dim=1) + self.positional_embedding
         return self.ln_pre(x)
 
     def _cut(self, pixels: Tensor) -> Tensor:
         """N×3×size×size to the numbers of each patch, N×patches×(3·patch·patch)."""
         grid, side = self.size // self.patch, self.patch
-        squares = pixels.reshape(len(pixels), 3, grid, side, grid, side).permute(0, 2, 4, 1, 3, 5)
-        return squares.reshape(len(pixels), grid * grid, 3 * side * side)
+        squares = pixels.reshape(pixels.shape[0], 3, grid, side, grid, side).permute(0, 2, 4, 1, 3, 5)
+        return squares.reshape(pixels.shape[0], grid * grid, 3 * side * side)
 
     def token_blocks(self) -> list[TokenBlock]:
         """The blocks, one by one."""

@@ -293,7 +293,7 @@ class PatchTransformer(nn.Module):
     def embed(self, pixels: Tensor) -> Tensor:
         """N×1×H×W to the N×(1+patches)×width that the first block takes."""
         patches = self.patch(pixels).flatten(2).transpose(1, 2)
-        return torch.cat([self.class_token.expand(len(pixels), 1, -1), patches], dim=1) + self.positions
+        return torch.cat([self.class_token.expand(pixels.shape[0], 1, -1), patches], dim=1) + self.positions
 
     def token_blocks(self) -> list[TokenBlock]:
         """The blocks, one by one."""

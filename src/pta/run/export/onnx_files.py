@@ -14,9 +14,9 @@ from pta.door.images.resize_by_products import ResizeByProducts
 from pta.errors import InvalidParameter, MachineFailure, StateMismatch, shown
 from pta.methods import Adapter
 from pta.models import Encoder, ImageEncoder
+from pta.models.onnx.graph import Session, graph_of, with_labels
 from pta.run.export.agreement import LARGEST_DIFFERENCE, require_agreement, samples_near
 from pta.run.export.frozen_head import FrozenHead
-from pta.run.export.graph import Session, graph_of, with_labels
 
 _MOST_PIXELS = 7680 * 4320  # of a frame
 _OUTPUTS = ("index", "probabilities", "logits")

@@ -1,0 +1,266 @@
+"""The options of `pta watch`, and its configuration: a TOML file whose keys are the names of these options."""
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from pta.cli import expanded, options
+from pta.cli.output import STDOUT
+from pta.cli.video_options import VideoOptions
+from pta.door.files import read_text
+from pta.door.plain_files import require_no_link
+from pta.door.video import Login, Timing, VideoAddress, require_private
+from pta.errors import InvalidParameter, UnreadableFile, first_line, naming, nearest, shown
+from pta.run.watch.change import RegionName
+from pta.run.watch.command import Command
+from pta.run.watch.confirm import Confirmation
+from pta.run.watch.mqtt import Broker
+from pta.run.webhook import Receiver, read_key
+
+Given = TypeVar("Given")
+_USUAL_STEP = 0.5  # seconds
+_NAME = re.compile(r"[\w .-]{1,64}")
+_HAS_LOGIN = re.compile(r"\w+://[^/]*@")
+
+
+@dataclass(frozen=True)
+class CameraOptions:
+    """What is seen of a camera, and when its answers count as changed."""
+
+    video: VideoOptions
+    classes: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE|A,B,C",
+            help="Class names: a file, or a list with commas; REGION=… for one region; may be repeated.",
+        ),
+    ] = None
+    templates: options.Templates = "clip"
+    confirm: Annotated[int, typer.Option(help="Equal answers in a row that make a change.")] = 3
+    enter: Annotated[float, typer.Option(help="The least probability of a new answer.")] = 0.5
+    leave: Annotated[float, typer.Option(help="The old answer must be less probable than this.")] = 0.5
+    silent_after: Annotated[
+        float | None, typer.Option(min=0.1, help="Seconds without a picture after which the alarm silent is raised.")
+    ] = None
+
+    @property
+    def needs(self) -> Confirmation:
+        """What a change needs."""
+        return Confirmation(self.confirm, self.enter, self.leave)
+
+    @property
+    def timing(self) -> Timing:
+        """Which moments are taken: two per second, unless something else is asked for."""
+        timing = self.video.reading.timing
+        return timing if timing.every is not None else replace(timing, every=_USUAL_STEP)
+
+    def names(self) -> dict[str, list[str]]:
+        """The class names of each region, read from their files."""
+        regions = [one.name for one in self.video.reading.regions] or [""]
+        given: dict[str, str | None] = dict.fromkeys(regions)
+        for one in self.classes or []:
+            region, equals, rest = one.partition("=")
+            if equals and region not in given:
+                raise InvalidParameter(
+                    f"--classes {one}: no region is called {shown(region)}; {nearest(region, given)}"
+                )
+            given |= {region: rest} if equals else {name: one for name in regions if given[name] is None}
+        return {region: options.read_classes(classes) for region, classes in given.items()}
+
+
+@dataclass(frozen=True)
+class WatchOptions:
+    """The model, the states, and what is done with changes: the same for all cameras."""
+
+    model: options.ModelOptions
+    method: options.MethodOptions
+    batch: options.Batch = 64
+    state: Annotated[
+        Path | None, typer.Option(help="Folder for a state per region, from which a next run goes on.")
+    ] = None
+    save_every: Annotated[float, typer.Option(min=0, help="Seconds between saves of a state.")] = 30
+    out: Annotated[str, typer.Option(help="File for the rows, .jsonl or .csv, which are added, or - for stdout.")] = (
+        STDOUT
+    )
+    command: Annotated[
+        str | None, typer.Option(help="Program and arguments to run with each change, without a shell.")
+    ] = None
+    command_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds after which the command is ended.")] = 30
+    alarm_url: Annotated[str | None, typer.Option(help="Send changes and alarms to this address, as JSON.")] = None
+    alarm_key: Annotated[Path | None, typer.Option(help="File with the key that signs what is sent.")] = None
+    alarm_host: Annotated[
+        list[str] | None, typer.Option(help="A host of --alarm-url that may have a private address; may be repeated.")
+    ] = None
+    mqtt: Annotated[
+        str | None, typer.Option(metavar="mqtt[s]://HOST[:PORT][/PREFIX]", help="Publish changes to this broker.")
+    ] = None
+    mqtt_login: Annotated[Path | None, typer.Option(help="File with USER:PASSWORD for the broker.")] = None
+    mqtt_certificates: Annotated[
+        Path | None, typer.Option(help="File with the certificates that the broker's may be signed by.")
+    ] = None
+    home_assistant: Annotated[bool, typer.Option(help="Tell Home Assistant of the regions.")] = True
+    snapshots: Annotated[
+        Path | None, typer.Option(help="Folder for a picture of each change.", show_default="none")
+    ] = None
+    snapshots_most: Annotated[int, typer.Option(min=1, help="Pictures that are kept.")] = 1000
+    snapshots_mib: Annotated[float, typer.Option(min=0.1, help="MiB of pictures that are kept.")] = 256
+
+    def __post_init__(self) -> None:
+        if self.out != STDOUT and Path(self.out).suffix not in (".jsonl", ".csv"):
+            raise UnreadableFile(f"--out {self.out}: the file must end in .jsonl or .csv")
+        for needed, more in (("alarm_url", ("alarm_key", "alarm_host")), ("mqtt", ("mqtt_login", "mqtt_certificates"))):
+            for name in more:
+                if getattr(self, needed) is None and getattr(self, name):
+                    raise InvalidParameter(f"{_written(name)} belongs to {_written(needed)}, which is missing")
+        if self.command is not None:
+            Command(self.program)
+        if self.snapshots is not None:
+            require_no_link(self.snapshots)
+        _ = self.broker(), self.receiver()
+        if self.state is not None and self.state.is_file():
+            raise UnreadableFile(f"--state {self.state} is a file; it takes a folder, with a state per region")
+
+    @property
+    def rows(self) -> Path | None:
+        """The file of the rows, unless they go to standard output."""
+        return None if self.out == STDOUT else Path(self.out)
+
+    @property
+    def program(self) -> list[str]:
+        """The command in its words."""
+        try:
+            return shlex.split(self.command or "")
+        except ValueError as error:
+            raise InvalidParameter(f"--command cannot be read: {first_line(error)}") from None
+
+    def receiver(self) -> Receiver | None:
+        """Where changes are sent as JSON."""
+        if self.alarm_url is None:
+            return None
+        key = None if self.alarm_key is None else read_key(self.alarm_key)
+        return Receiver(self.alarm_url, key, self.alarm_host or ())
+
+    def broker(self) -> Broker | None:
+        """Where messages go."""
+        if self.mqtt is None:
+            return None
+        login = None if self.mqtt_login is None else Login.from_file(self.mqtt_login)
+        return Broker(self.mqtt, login, self.mqtt_certificates)
+
+
+@dataclass(frozen=True)
+class NamedCamera:
+    """A camera as it is to be watched."""
+
+    name: str
+    address: VideoAddress
+    options: CameraOptions
+    classes: Mapping[RegionName, Sequence[str]]
+
+
+def named_camera(name: str, source: str, given: CameraOptions, *, may_hold_login: bool = False) -> NamedCamera:
+    """Check what can be checked without the camera."""
+    if not _NAME.fullmatch(name):
+        raise InvalidParameter(f"a camera has a name of letters, digits, spaces, dots and hyphens, not {shown(name)}")
+    login = given.video.reading.login
+    _ = given.needs, given.timing
+    classes = {RegionName(name, region): names for region, names in given.names().items()}
+    return NamedCamera(name, VideoAddress.parse(source, login, may_hold_login=may_hold_login), given, classes)
+
+
+def read_configuration(path: Path) -> tuple[WatchOptions, list[NamedCamera]]:
+    """What a configuration says: options of all cameras, options of each, and options that several cameras share."""
+    text = read_text(path, "configuration")
+    try:
+        content = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableFile(f"{path} is not TOML: {first_line(error)}") from None
+    with naming(str(path)):
+        tables = content.pop("camera", {})
+        if not isinstance(tables, dict) or not tables or not all(isinstance(one, dict) for one in tables.values()):
+            raise InvalidParameter("each camera has a table: [camera.NAME] with source = ADDRESS")
+        shared = {key: content.pop(key) for key in _keys(CameraOptions) if key in content}
+        watching = _options(WatchOptions, content, more=_keys(CameraOptions))
+        return watching, [_camera(path, name, {**shared, **table}) for name, table in tables.items()]
+
+
+def _camera(path: Path, name: str, table: dict[str, Any]) -> NamedCamera:
+    with naming(f"camera {name}"):
+        source = table.pop("source", None)
+        if not isinstance(source, str):
+            raise InvalidParameter('the key source is missing: source = "rtsp://…", or a file')
+        has_login = _HAS_LOGIN.match(source) is not None
+        if has_login:
+            require_private(path)
+        return named_camera(name, source, _options(CameraOptions, table), may_hold_login=has_login)
+
+
+def _command(kind: type[Given]) -> tuple[Any, list[Given]]:
+    """A command with the options of a dataclass, and where it puts what was given."""
+    taken: list[Given] = []
+
+    def take(given: Any) -> None:
+        taken.append(given)
+
+    take.__annotations__ = {"given": kind, "return": None}
+    app = typer.Typer(add_completion=False)
+    app.command()(expanded(take))
+    return typer.main.get_command(app), taken
+
+
+def _keys(kind: type[Any]) -> dict[str, Any]:
+    """The options of a dataclass by their keys."""
+    return {one.opts[0].removeprefix("--").replace("-", "_"): one for one in _command(kind)[0].params}
+
+
+def _options(kind: type[Given], table: Mapping[str, Any], more: Iterable[str] = ()) -> Given:
+    """The dataclass from a table of the configuration, as if its keys had been options of a command."""
+    known = _keys(kind)
+    for key in table:
+        if key not in known:
+            raise InvalidParameter(f"there is no key {shown(key)}; {nearest(key, [*known, *more])}")
+    command, taken = _command(kind)
+    arguments = [word for key, value in table.items() for word in _words(key, value, known[key])]
+    try:
+        command.main(arguments, standalone_mode=False)
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        raise InvalidParameter(error.format_message()) from None
+    return taken[0]
+
+
+def _words(key: str, value: Any, option: Any) -> Iterator[str]:
+    """The words of a command line for a key: several for a list, NAME=VALUE for a table."""
+    written = _written(key)
+    if isinstance(value, bool) and option.is_flag:
+        yield written if value else option.secondary_opts[0]
+    elif isinstance(value, list) and option.multiple and key != "classes":
+        yield from (f"{written}={_text(key, one)}" for one in value)
+    elif isinstance(value, dict) and option.multiple:
+        yield from (f"{written}={name}={_text(key, one)}" for name, one in value.items())
+    else:
+        yield f"{written}={_text(key, value)}"
+
+
+def _text(key: str, value: Any) -> str:
+    """A value as a command line has it."""
+    if isinstance(value, list) and key in ("classes", "command") and all(isinstance(one, str) for one in value):
+        if key == "command":
+            return shlex.join(value)
+        if not any("," in one for one in value):
+            return ",".join(value)
+        raise InvalidParameter("classes: a name has a comma; put the names into a file, one per line")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise InvalidParameter(f"{key} cannot be {shown(value)}")
+    return str(value)
+
+
+def _written(key: str) -> str:
+    return f"--{key.replace('_', '-')}"

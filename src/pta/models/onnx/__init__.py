@@ -1,0 +1,1 @@
+"""Image towers as ONNX graphs, and ONNX Runtime to run them."""

@@ -1,0 +1,1 @@
+"""Watching: regions of cameras whose answers are confirmed, and what happens when a confirmed answer changes."""

@@ -1,0 +1,132 @@
+"""Delivery: hands items to something that may fail or hang, in order, without delaying whoever has them."""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from threading import Condition, Thread
+from typing import Generic, TypeVar
+
+from pta.errors import PtaError, first_line
+
+Item = TypeVar("Item")
+PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
+"""Seconds after the first failure, the second one and so on, until the next try; the last one is repeated."""
+_log = logging.getLogger("pta.watch")
+
+
+class Refused(Exception):
+    """Trying again would not help."""
+
+
+class _Waiting(Generic[Item]):
+    def __init__(self, item: Item) -> None:
+        self.item, self.tries = item, 0
+
+
+class Delivery(Generic[Item]):
+    """Calls a function with each item in a thread that ends with the process; what fails is tried again.
+
+    Args:
+        name: what it is called in messages.
+        deliver: raises `Refused` if an item cannot be delivered, and another error if it is to be tried again.
+        tries: how often an item is tried; None until it is delivered or there is no room for it.
+        most: items that may wait. The oldest one makes room for another.
+        waiting: items that an earlier process could not deliver.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        deliver: Callable[[Item], object],
+        *,
+        tries: int | None = None,
+        most: int = 256,
+        waiting: Iterable[Item] = (),
+        pauses: Sequence[float] = PAUSES,
+    ) -> None:
+        self.name, self._deliver, self._tries, self._most, self._pauses = name, deliver, tries, most, pauses
+        self.delivered = self.failed = self.lost = 0
+        """Items that were delivered, tries that failed, and items that were given up."""
+        self.defect: Exception | None = None
+        """What ended the thread, if it was not `close`."""
+        self._queue, self._changed = deque(map(_Waiting[Item], waiting)), Condition()
+        self._failures, self._is_closing = 0, False  # the former in a row
+        self._thread = Thread(target=self._run, name=f"pta-{name}", daemon=True)
+        self._thread.start()
+
+    def put(self, item: Item) -> None:
+        """Deliver it soon."""
+        with self._changed:
+            if len(self._queue) >= self._most:
+                self._queue.popleft()
+                self._lose(f"{self._most:,} others wait")
+            self._queue.append(_Waiting(item))
+            self._changed.notify_all()
+
+    @property
+    def waiting(self) -> list[Item]:
+        """What is not delivered yet, the oldest first."""
+        with self._changed:
+            return [one.item for one in self._queue]
+
+    def begin_to_close(self) -> None:
+        """Deliver what waits, until one fails, and end."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+
+    def close(self, timeout: float) -> None:
+        """Do so, and wait for the end for so many seconds; `waiting` is what is left."""
+        self.begin_to_close()
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while self.defect is None:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue or self._is_closing)
+                if not self._queue:
+                    return
+                oldest = self._queue[0]
+            problem = self._problem_with(oldest)
+            with self._changed:
+                if problem is None:
+                    self._remove(oldest)
+                    self.delivered += 1
+                elif not self._is_worth_trying(oldest, problem):
+                    self._remove(oldest)
+                    self._lose(first_line(problem))
+                elif self._is_closing:
+                    return
+                else:
+                    pause = self._pauses[min(self._failures, len(self._pauses)) - 1]
+                    self._changed.wait_for(lambda: self._is_closing, pause)
+
+    def _problem_with(self, one: _Waiting[Item]) -> Exception | None:
+        """Try to deliver an item; tells of the first failure in a row, and of the end of failures."""
+        one.tries += 1
+        try:
+            self._deliver(one.item)
+        except (OSError, ValueError, PtaError, Refused) as problem:
+            self.failed, self._failures = self.failed + 1, self._failures + 1
+            if self._failures == 1:
+                _log.warning("%s failed: %s", self.name, first_line(problem))
+            return problem
+        except Exception as defect:  # noqa: BLE001 (whoever looks at `defect` raises it)
+            self.defect = defect
+            return defect
+        if self._failures:
+            _log.info("%s: delivered again, after %d failures", self.name, self._failures)
+        self._failures = 0
+        return None
+
+    def _is_worth_trying(self, one: _Waiting[Item], problem: Exception) -> bool:
+        return not isinstance(problem, Refused) and one.tries != self._tries
+
+    def _remove(self, one: _Waiting[Item]) -> None:
+        if self._queue and self._queue[0] is one:  # else it made room meanwhile
+            self._queue.popleft()
+
+    def _lose(self, why: str) -> None:
+        self.lost += 1
+        if self.lost == 1 or not self.lost % 100:
+            _log.warning("%s: %d given up so far: %s", self.name, self.lost, why)
