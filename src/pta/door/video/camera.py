@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import Any, Self
 
@@ -206,16 +206,14 @@ class Camera:
         if [name for name, _ in pictures] != self._names or not abs(at) < _LATEST:
             raise UnreadableFile("its time stamps or regions cannot be right")
         about = (self.name, self.address.shown)
-        moment = [Frame(*about, name, at, picture, gap, jumps) for name, picture in pictures]
         with self._changed:
-            if self.address.is_live:
-                if self._waiting:
-                    before = self._waiting.pop()[0].gap
-                    moment = [replace(frame, gap=gap or before) for frame in moment]
-                    self.counts.passed_over += 1
-            else:
+            if not self.address.is_live:
                 self._changed.wait_for(lambda: len(self._waiting) < _AHEAD or self._closing.is_set())
-            self._waiting.append(moment)
+            elif self._waiting:
+                before = self._waiting.pop()[0].gap
+                gap = gap or before
+                self.counts.passed_over += 1
+            self._waiting.append([Frame(*about, name, at, picture, gap, jumps) for name, picture in pictures])
             self.counts.moments += 1
             self.counts.jumps, self.last, self.failure = jumps, now, None
             self._changed.notify_all()

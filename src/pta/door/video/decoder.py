@@ -80,9 +80,5 @@ class Decoder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
+        with self._process:  # closes its pipes, and waits for it
+            self.kill()
