@@ -61,6 +61,21 @@ def test_learning_again_gives_the_bits_of_the_state_and_any_rule_follows_the_loo
     assert_follows_the_loop(learned.adapter, torch.cat(answers), features, scale=stream.scale, **asdict(rule))
 
 
+@pytest.mark.parametrize("rule", [{}, {"h": 1.0, "w": 0.0, "renormalise": False}])
+@pytest.mark.parametrize("dim", [4, 37])
+def test_a_replay_has_the_same_bits_beside_classes_that_only_have_to_be_scored(rule, dim):
+    """A product of several rows at a time has other last bits in another company of rows."""
+    for in_order, scale in ((True, 20.0), (False, 100.0)):
+        stream = clip_like_stream(5, classes=30, dim=dim, count=240, in_order=in_order, scale=scale)
+        features = rows_of(stream)
+        learned, again = state_of(stream, **rule), state_of(stream, **rule)
+        for start in range(0, 240, 24):
+            batch = scored(learned, features[start : start + 24])
+            learned.learn(batch, start + 24)
+            again.learn_again(features[start : start + 24], batch.touches, start + 24)
+            assert same_bits(again.adapter.state(), learned.adapter.state())
+
+
 def assert_follows_the_loop(adapter, logits, features, **switches):
     learned, unit = {}, samples_from(features).features
     T = adapter.classifier.anchors.double().numpy()

@@ -205,7 +205,7 @@ def test_leftovers_are_removed_without_following_them(tmp_path, precious):
 def test_parts_that_lead_to_another_folder_are_refused(tmp_path, precious):
     out = tmp_path / "all.safetensors"
     (tmp_path / "all.safetensors.parts").symlink_to(precious.parent)
-    for work in (lambda: open_shards(out, {}, 4, size=2, batch=1).__enter__(), lambda: discard_shards(out, {})):
+    for work in (lambda: open_shards(out, {}, [(1, 1)] * 4, size=2, batch=1).__enter__(), lambda: discard_shards(out, {})):
         assert "is a link" in refusal(work)
     assert [path.name for path in precious.parent.iterdir()] == [".bashrc"]
 
@@ -214,7 +214,7 @@ def test_a_finished_extraction_leaves_what_it_has_not_made(tmp_path):
     (parts := tmp_path / "all.safetensors.parts").mkdir()
     (parts / ".notes").write_text("mine")
     (parts / "album").mkdir()
-    with open_shards(tmp_path / "all.safetensors", {}, 4, size=2, batch=1):
+    with open_shards(tmp_path / "all.safetensors", {}, [(1, 1)] * 4, size=2, batch=1):
         assert (parts / "inputs.json").exists()
     assert sorted(path.name for path in parts.iterdir()) == [".notes", "album"]
 

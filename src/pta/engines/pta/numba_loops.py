@@ -163,7 +163,9 @@ def learn_by_numba(
     R, moving, touched = prototypes.anchored.numpy(), _moving(prototypes, touches, rule), prototypes.touched.numpy()
     gram, cosines = np.empty((len(F), len(F)), F.dtype), np.empty((len(F), len(R)), F.dtype)
     products(F, F, np.arange(len(F)), gram)
-    products(F, R, moving if logits is None else np.union1d(moving, np.flatnonzero(touched)), cosines)
+    products(F, R, moving, cosines)  # apart from the others, on which the last bits would depend
+    if logits is not None:
+        products(F, R, np.setdiff1d(np.flatnonzero(touched), moving), cosines)
     _follow(prototypes, classifier.anchors, moving, touches, rule, F, gram, cosines)
     if logits is not None:
         _add(cosines, touched, classifier.scale, classifier.bias, logits)
