@@ -62,6 +62,11 @@ def test_the_log_file_has_everything_with_the_time_and_is_added_to(predict, tmp_
     assert "ERROR Invalid value for '--top'" in lines[-1]
 
 
+def test_a_wrong_choice_names_the_choices_and_no_class_of_the_parser(predict):
+    said = predict("--runtime", "onxx").stderr
+    assert said.startswith("pta: Invalid value for '--runtime': 'onxx' is not one of 'torch', 'onnx'")
+
+
 def test_a_log_ends_with_its_command(predict, tmp_path):
     predict("--log-file", "log.txt")
     before = (tmp_path / "log.txt").read_text()
