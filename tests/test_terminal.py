@@ -47,7 +47,7 @@ def test_quiet_leaves_out_all_but_what_goes_wrong(predict):
 def test_verbose_says_which_model_and_state_are_used(predict):
     predict("--state", "state.safetensors")
     said = predict("--state", "state.safetensors", "-v").stderr
-    assert re.search("model embedded: embedded, cpu, float32, 128 dimensions", said)
+    assert re.search("model embedded: embedded, cpu, float32, torch, 128 dimensions", said)
     assert "state.safetensors: wpta has learned from 2 samples" in said
 
 
