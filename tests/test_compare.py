@@ -283,7 +283,7 @@ def test_a_choice_is_a_method_and_settings_and_those_of_the_stream():
     assert not Choice("pta", {"stream.kind": "separate"}).fits(low)
     for choice, complaint in (
         (Choice("pta", {"w": 0.1}), "B has several on pets; choose one with --b: pta:h=5, pta:h=20"),
-        (Choice("tda"), "B has none such on pets; choose one with --b: pta:h=5, pta:h=20"),
+        (Choice("tda"), "B has no such result on pets; choose one with --b: pta:h=5, pta:h=20"),
     ):
         with pytest.raises(InvalidParameter, match=complaint):
             pair([low], [low, high], None, choice)

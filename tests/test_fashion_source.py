@@ -88,7 +88,7 @@ def test_extraction_gives_the_features_of_the_demo_and_does_nothing_twice(pta, t
         ("fashion", "fashion/clean and fashion/SHIFT/SEVERITY"),
         ("fashion/", "fashion/clean and fashion/SHIFT/SEVERITY"),
         ("fashion/blur", "fashion/clean and fashion/SHIFT/SEVERITY"),
-        ("fashion/clean/1", "unknown shift 'clean'"),
+        ("fashion/clean/1", "fashion/clean and fashion/SHIFT/SEVERITY"),
         ("fashion/blur/3/0", "perhaps with /COUNT up to 2000"),
         ("fashion/blur/3/2001", "perhaps with /COUNT up to 2000"),
         ("fashion/blurr/3", "unknown shift 'blurr'; did you mean 'blur'?"),

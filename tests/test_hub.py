@@ -213,6 +213,8 @@ def test_a_repository_of_something_else_is_one_line(hub, tmp_path):
         load("openai/clip", **hub.how)
     with pytest.raises(UnreadableFile, match=r"has no config\.json"):
         load(tmp_path)
+    with pytest.raises(InvalidParameter, match="is a folder and has no revisions; leave revision out"):
+        load(tmp_path, revision="main")
     with pytest.raises(UnavailableModel, match="me/none could not be fetched: the hub knows no such model"):
         load("me/none", **hub.how)
 
@@ -235,7 +237,7 @@ def test_a_model_that_others_cannot_load_is_not_sent(learned, tmp_path):
         with pytest.raises(InvalidParameter, match="others cannot load"):
             made.save_pretrained(tmp_path / "new")
     assert not (tmp_path / "new").exists()
-    with pytest.raises(InvalidParameter, match="'shop' is neither a folder here nor OWNER/NAME"):
+    with pytest.raises(InvalidParameter, match="'shop' is not OWNER/NAME on the hub"):
         learned.push_to_hub("shop", dry_run=True)
 
 
@@ -371,7 +373,7 @@ def test_other_files_and_paths_of_a_repository_are_never_fetched(learned, hub, t
 
 def test_another_model_than_the_states_is_told(folder):
     rewrite(folder, model_fingerprint="0" * 64)
-    with pytest.warns(DifferentModel, match="is not in every bit the model"):
+    with pytest.warns(DifferentModel, match="is not exactly the model"):
         load(folder)
 
 

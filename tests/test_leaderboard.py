@@ -211,7 +211,7 @@ def test_a_mistake_is_one_line_and_changes_nothing(pta, places, tmp_path, given,
 def test_one_file_alone_has_no_junk(pta, places):
     done = pta("eval", *places[:2], "--leaderboard", "board.csv")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "junk first needs a second feature file of 16 dimensions" in done.stderr
+    assert "a leaderboard needs two feature files of 16 dimensions" in done.stderr
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
@@ -326,5 +326,5 @@ def test_the_page_of_the_site_is_made_of_the_committed_rows():
 
 def test_a_file_without_labels_is_refused(files):
     data, other = files
-    with pytest.raises(Exception, match="pets has no labels, which a leaderboard counts by"):
+    with pytest.raises(Exception, match="pets has no labels; a leaderboard needs feature files with labels"):
         played(replace(data, labels=None), "shuffled", 1, 10, other)

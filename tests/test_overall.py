@@ -159,6 +159,7 @@ def test_five_changed_samples_say_nothing_however_many_sets_there_are():
     assert (few.p_value, few.better) == (1.0, None)
     assert enough.p_value < 0.05
     assert enough.answer == "B is better on these 2 sets"
+    assert overall(pair("a", 20)).answer == "B is better on this set"
 
 
 def test_settings_of_one_method_are_rows_of_their_own_and_each_set_counts_once():
@@ -229,7 +230,7 @@ def test_one_row_per_method_says_who_is_better_over_all_sets(pta, results, tmp_p
         ),
         (["--overall", "--b", "pta"], "--overall --a compares one result with all others"),
         (["--a", "clip"], "give a second file, or choose two results of this one with --a and --b"),
-        (["--overall", "--a", "dota"], "A has none such on pets [red]; choose one with --a: clip, pta, tda"),
+        (["--overall", "--a", "dota"], "A has no such result on pets [red]; choose one with --a: clip, pta, tda"),
         (["--a", "clip", "--b", "pta", "--plot", "x.svg"], "--plot draws what --overall shows; add --overall"),
         (["--a", "clip", "--b", "pta", "--json", "results.json"], "would overwrite the records that are compared"),
         (["--overall", "--a", "clip", "--plot", "x.gif"], "a figure ends in .svg, .png, .pdf"),

@@ -47,7 +47,7 @@ def test_quiet_leaves_out_all_but_what_goes_wrong(predict):
 def test_verbose_says_which_model_and_state_are_used(predict):
     predict("--state", "state.safetensors")
     said = predict("--state", "state.safetensors", "-v").stderr
-    assert re.search("model embedded: embedded, cpu, float32, 128 dimensions", said)
+    assert re.search("model embedded: embedded, cpu, float32, torch, 128 dimensions", said)
     assert "state.safetensors: wpta has learned from 2 samples" in said
 
 
@@ -60,6 +60,11 @@ def test_the_log_file_has_everything_with_the_time_and_is_added_to(predict, tmp_
     kinds = ["DEBUG pta 0", "DEBUG model", "WARNING skipped", "INFO images: 2"]
     assert [[kind in line for kind in kinds].index(True) for line in lines[:8]] == [0, 1, 2, 3] * 2
     assert "ERROR Invalid value for '--top'" in lines[-1]
+
+
+def test_a_wrong_choice_names_the_choices_and_no_class_of_the_parser(predict):
+    said = predict("--runtime", "onxx").stderr
+    assert said.startswith("pta: Invalid value for '--runtime': 'onxx' is not one of 'torch', 'onnx'")
 
 
 def test_a_log_ends_with_its_command(predict, tmp_path):

@@ -227,7 +227,8 @@ def _complain(error: Exception) -> None:
     if isinstance(error, PtaError):
         message, code = str(error), error.exit_code
     elif hasattr(error, "format_message"):  # of the parser, whose class depends on the release of typer
-        message, code = error.format_message(), UserMistake.exit_code
+        message = error.format_message().replace("Value error, ", "", 1)  # what pydantic puts before a choice
+        code = UserMistake.exit_code
     elif (
         isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     ):  # the latter is torch's, of a GPU

@@ -85,12 +85,12 @@ def _shifted(images: NDArray[np.uint8], source: str) -> NDArray[np.uint8]:
     match source.split("/")[1:]:
         case ["clean"]:
             return images
-        case [shift, severity, *counts] if severity.isdecimal() and len(counts) < 2:
+        case [shift, severity, *counts] if shift != "clean" and severity.isdecimal() and len(counts) < 2:
             count = (counts or [str(len(images))])[0]
             if count.isdecimal() and 0 < int(count) <= len(images):
                 return apply_shift(images, shift, int(severity), _SEED)[: int(count)]
     raise InvalidParameter(
         f"{source!r} does not name packaged images; there are {NAME}/clean and {NAME}/SHIFT/SEVERITY, a shift from "
-        f"{', '.join(SHIFTS)} and a severity from 1 to 5, perhaps with /COUNT up to {len(images)} "
+        f"{', '.join(SHIFTS)} and a severity from 1 to 5, the latter perhaps with /COUNT up to {len(images)} "
         f"(for a folder: ./{source})"
     )

@@ -188,5 +188,5 @@ def _chosen(contenders: Sequence[Contender], choice: Choice | None, side: str) -
         return fitting[0]
     listed = [name for name, one in zip(names(contenders), contenders, strict=True) if one in fitting or not fitting]
     known = ", ".join(listed[:_NAMED]) + (", …" if len(listed) > _NAMED else "")
-    what = f"{side.upper()} has {'several' if fitting else 'none such'} on {contenders[0].dataset}"
+    what = f"{side.upper()} has {'several' if fitting else 'no such result'} on {contenders[0].dataset}"
     raise InvalidParameter(f"{what}; choose one with --{side}: {known}")

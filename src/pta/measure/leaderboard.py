@@ -57,7 +57,7 @@ Row = dict[str, str]
 def played(data: FeatureFile, title: str, seed: int, most: int, junk: FeatureFile) -> FeatureFile:
     """The samples of a stream in their order. Half as many of `junk`, which are of no class, may come first."""
     if data.labels is None:
-        raise InvalidSamples(f"{data.name} has no labels, which a leaderboard counts by")
+        raise InvalidSamples(f"{data.name} has no labels; a leaderboard needs feature files with labels")
     drawn = np.sort(iid(len(data.samples), seed)[:most])
     features, labels = data.samples.features[torch.from_numpy(drawn)], data.labels[drawn]
     part = replace(data, samples=Samples.of(features), labels=labels, paths=None)
@@ -69,7 +69,10 @@ def played(data: FeatureFile, title: str, seed: int, most: int, junk: FeatureFil
         features = drifted(features, seed)
     elif title == "junk first":
         if junk is data or junk.samples.dim != data.samples.dim:
-            raise InvalidSamples(f"junk first needs a second feature file of {data.samples.dim} dimensions")
+            raise InvalidSamples(
+                f"a leaderboard needs two feature files of {data.samples.dim} dimensions, "
+                "because the junk of a file comes from the next one; add --features FILE"
+            )
         strange = junk.samples.features[torch.from_numpy(iid(len(junk.samples), seed)[: len(labels) // 2])]
         features = torch.cat([strange.to(features), features])
         labels = np.concatenate([np.full(len(strange), UNKNOWN), labels])

@@ -62,7 +62,8 @@ class Overall:
     @property
     def answer(self) -> str:
         """The verdict in a few words."""
-        of = f" on these {len(self.by_set)} sets" if len(self.by_set) < FEWEST_SETS else ""
+        sets = "this set" if len(self.by_set) == 1 else f"these {len(self.by_set)} sets"
+        of = f" on {sets}" if len(self.by_set) < FEWEST_SETS else ""
         return f"{self.better} is better{of}" if self.better else "cannot tell"
 
     @property

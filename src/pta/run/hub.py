@@ -36,7 +36,7 @@ _NOT_SENT = "not sent: samples, their names, paths, sources and labels, thumbnai
 
 
 class DifferentModel(UserWarning):
-    """The model has the texts' features that the state was learned with, but is not the same in every bit."""
+    """The model has the texts' features that the state was learned with, but is not exactly the same."""
 
 
 class HubModel(ModelHubMixin):  # type: ignore[misc]  # huggingface_hub is optional and has no types here
@@ -64,6 +64,8 @@ class HubModel(ModelHubMixin):  # type: ignore[misc]  # huggingface_hub is optio
             if option not in _OPTIONS:
                 raise InvalidParameter(f"from_pretrained has no option {shown(option)}; {nearest(option, _OPTIONS)}")
         is_folder = is_path(name) and Path(name).expanduser().is_dir()
+        if is_folder and where["revision"] is not None:
+            raise InvalidParameter(f"{name} is a folder and has no revisions; leave revision out")
         folder = Path(name).expanduser() if is_folder else _fetched(name, **where)
         for file in _LARGEST:
             _require_small(str(name), file, (folder / file).stat().st_size if (folder / file).is_file() else None)
@@ -78,7 +80,7 @@ class HubModel(ModelHubMixin):  # type: ignore[misc]  # huggingface_hub is optio
         if classifier.encoder.fingerprint == config.model_fingerprint:
             classifier.model_name = config.model  # also where the caller gave it as a folder
         else:
-            told = f"{name}: {model or config.model} is not in every bit the model that the state was learned with"
+            told = f"{name}: {model or config.model} is not exactly the model that the state was learned with"
             warnings.warn(told, DifferentModel, stacklevel=3)
         classifier.origin = None if is_folder else f"{name}@{folder.name}"
         return cls(classifier, str(name))
@@ -89,7 +91,7 @@ class HubModel(ModelHubMixin):  # type: ignore[misc]  # huggingface_hub is optio
         self, *, dry_run: bool, show: Callable[[str], object], private: bool, token: str | None, **how: Any
     ) -> Any:
         """Show what will be sent, and send it, unless it is a dry run."""
-        _require_name(self.repository)
+        _require_name(self.repository, "not OWNER/NAME")
         require_switch("dry_run", dry_run)
         require_switch("private", private)
         files = self.files
@@ -170,14 +172,14 @@ def _fetched(name: object, *, revision: str | None, token: Any, local_files_only
     return config.parent
 
 
-def _require_name(name: object) -> None:
+def _require_name(name: object, what: str = "neither a folder here nor OWNER/NAME") -> None:
     try:
         if not isinstance(name, str) or "/" not in name:
             raise HFValidationError
         validate_repo_id(name)
     except HFValidationError:
         advice = "" if not str(name).endswith(".safetensors") else "; Classifier.load reads a file with a state"
-        raise InvalidParameter(f"{shown(name)} is neither a folder here nor OWNER/NAME on the hub{advice}") from None
+        raise InvalidParameter(f"{shown(name)} is {what} on the hub{advice}") from None
 
 
 def _require_small(name: str, file: str, size: int | None) -> None:
