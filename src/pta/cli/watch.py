@@ -146,11 +146,11 @@ def _watch(
         try:
             Watch(watched, outlets, rows, changed, given.save_every, given.batch).run(lambda: interrupted() is not None)
         finally:
-            for sentence in (*map(_sentence, watched), *outlets.problems()):
+            for sentence in map(_sentence, watched):
                 say(sentence)
         number = interrupted()
     if number:
-        say(f"stopped by {signal.Signals(number).name}")
+        say("; ".join((f"stopped by {signal.Signals(number).name}", *outlets.problems())))
         raise typer.Exit(128 + number)
     for failure in (one.camera.failure for one in watched):
         if failure is not None:

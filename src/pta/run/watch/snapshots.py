@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pta.door.plain_files import make_own_folder
-from pta.errors import explaining
+from pta.errors import MachineFailure, explaining
 from pta.run.watch.change import Change
-from pta.run.watch.delivery import Refused
 
 _OWN = re.compile(r"pta-[\w.-]+\.jpg|\.pta-[0-9a-f]{16}", re.ASCII)  # the latter if a kill came before its name
 _LONGEST = 40  # characters of each part of a name
@@ -40,7 +39,9 @@ class Snapshots:
         Image.fromarray(pixels).save(encoded, "jpeg", quality=90)
         content = encoded.getvalue()
         if len(content) > self._most_bytes:
-            raise Refused(f"a picture has {len(content):,} bytes, and all together may have {self._most_bytes:,}")
+            raise MachineFailure(
+                f"a picture has {len(content):,} bytes, and all together may have {self._most_bytes:,}"
+            )
         parts = (change.camera, change.region or "picture", change.time, change.label)
         name = f"pta-{'-'.join(re.sub(r'[^A-Za-z0-9_.]', '_', part)[:_LONGEST] for part in parts)}.jpg"
         self._kept.pop(name, None)
