@@ -46,7 +46,7 @@ def opened_outlets(
             for region, number in rows.covered[1].items():
                 regions[region].note_written(number)
         if given.snapshots is not None:
-            snapshots = Snapshots(given.snapshots, given.snapshots_most, int(given.snapshots_mib * _MIB))
+            snapshots = Snapshots(given.snapshots, int(given.snapshots_mib * _MIB))
         if (broker := given.broker()) is not None:
             behind = {change.place for change in waiting.get("mqtt", ())}
             latest = [one.newest for name, one in courses.items() if one.newest is not None and name not in behind]
@@ -58,7 +58,7 @@ def opened_outlets(
             command = Command(given.program, given.command_timeout)
             stack.callback(command.end)
             action("command", command.deliver, tries=_TRIES_OF_A_COMMAND)
-        if (receiver := given.receiver()) is not None:
+        if (receiver := given.alarms.receiver()) is not None:
             action("webhook", posting(receiver), tries=_TRIES_OF_AN_ADDRESS)
             alarms = Webhook(receiver)
         yield Outlets(actions, snapshots, mqtt, alarms), rows
