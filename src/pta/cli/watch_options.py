@@ -228,7 +228,7 @@ def _options(kind: type[Given], table: Mapping[str, Any], more: Iterable[str] = 
 
 def _words(key: str, value: Any, option: Any) -> Iterator[str]:
     """The words of a command line for a key: several for a list, NAME=VALUE for a table."""
-    written = _written(key)
+    written = f"--{key.replace('_', '-')}"
     if isinstance(value, bool) and option.is_flag:
         yield written if value else option.secondary_opts[0]
     elif isinstance(value, list) and option.multiple and key != "classes":
@@ -250,7 +250,3 @@ def _text(key: str, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise InvalidParameter(f"{key} cannot be {shown(value)}")
     return str(value)
-
-
-def _written(key: str) -> str:
-    return f"--{key.replace('_', '-')}"
