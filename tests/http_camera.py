@@ -130,6 +130,12 @@ class _Handler(BaseHTTPRequestHandler):
     def play_to_snapshot(self):
         self.head("text/html", 302, Location="/snapshot")
 
+    def play_to_space(self):
+        self.head("text/html", 302, Location="/snapshot?key=secret and more")
+
+    def play_escapes(self):
+        self.head("\x1b[31mred")
+
     def play_basic(self):
         if self.headers.get("Authorization") == "Basic bWU6c2VjcmV0":  # me:secret
             self.play_snapshot()

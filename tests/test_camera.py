@@ -6,6 +6,7 @@ import ssl
 import subprocess
 import threading
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def refusal(address, **how):
 # -- HTTP --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["mjpeg", "without-lengths", "snapshot", "to-snapshot"])
+@pytest.mark.parametrize("path", ["mjpeg", "without-lengths", "snapshot", "to-snapshot", "to-space"])
 def test_pictures_come_over_http_with_the_time_of_day(server, path):
     address = VideoAddress.parse(f"{server.url}/{path}")
     moments = first(address, 3, Timing(every=0.05), regions=[Region.parse("a=0,0,50%,50%")])
@@ -59,6 +60,11 @@ def test_pictures_come_over_http_with_the_time_of_day(server, path):
     assert times == sorted(times)
     assert times[0] > 1.7e9
     assert len({number_of(frame.image) for (frame,) in moments}) == 3
+
+
+def test_without_lengths_every_picture_comes(server):
+    numbers = [number_of(frame.image) for (frame,) in first(VideoAddress.parse(f"{server.url}/without-lengths"), 6)]
+    assert [(after - before) % 30 for before, after in pairwise(numbers)] == [1] * 5
 
 
 def test_broken_pictures_are_skipped_and_counted(server):
@@ -97,6 +103,7 @@ def test_the_newest_frame_replaces_those_that_nobody_took(server):
     [
         ("none", UserMistake, "answers 404"),
         ("page", UserMistake, "neither MJPEG nor a JPEG or PNG picture, but text/html"),
+        ("escapes", UserMistake, "but \\x1b[31mred"),
         ("garbage", UserMistake, "not MJPEG"),
         ("endless-part", UserMistake, "more than 100,000 bytes"),
         ("long-part", UserMistake, "99,999,999,999 bytes"),
@@ -303,6 +310,26 @@ def test_an_rtsp_redirect_is_not_followed_and_the_login_goes_nowhere():
             assert "redirects to another address" in str(found)
             assert requests
             assert not any(b"secret" in request or b"Authorization" in request for request in requests)
+        assert not asked
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        b"RTSP/2 302 Found\r\n",
+        b" RTSP/1.0 302 Found\r\n",
+        b"RTSP/1.0 0302 Found\r\n",
+        b"RTSP/1.0 200 OK\nCSeq: 0\n\nRTSP/1.0 302 Found\r\n",
+        b"RTSP/1.0 200 OK\r\n$\0\0\2ab\r\n\r\nRTSP/1.0 302 Found\r\n",
+        b"RTSP/1.0 200 OK\r\nContent-Length: +5\r\n\r\n12345RTSP/1.0 302 Found\r\n",
+        b"RTSP/1.0 200 OK\r\nContent-Length: 5\r\nContent-Length: 0\r\n\r\nRTSP/1.0 302 Found\r\n",
+    ],
+)
+def test_a_reply_that_ffmpeg_may_take_for_a_redirect_is_not_passed_on(begin):
+    with talking(lambda request: b"") as (other, asked):
+        end = f"\r\nLocation: rtsp://127.0.0.1:{other}/stream\r\n\r\n".encode()
+        with talking(lambda request: begin + sequence(request) + end) as (port, _):
+            assert "does not speak RTSP" in str(refusal(VideoAddress.parse(f"rtsp://127.0.0.1:{port}/stream")))
         assert not asked
 
 

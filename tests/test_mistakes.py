@@ -87,7 +87,7 @@ LONG_URL = f"https://example.org/{'very/' * 30}long.jpg?size=large&kind=shoe"
         (f"{PREDICT} --out rows.csv --append --replace", "leave one of them out"),
         (f"{PREDICT} photos/*.jpg", "no such file or folder: 'photos/.*.jpg'"),
         (f"{VIDEO} party.mp4", "party.mp4: it is not a video that pta reads"),
-        (f"{PREDICT} party.mp4 photos", "videos cannot be mixed with other paths; give 'party.mp4' by itself"),
+        (f"{PREDICT} party.mp4 photos", "videos cannot be mixed with other paths; give videos by themselves"),
         (f"{VIDEO} party.mp4 --every never", "--every is a time such as 2s, 500ms or 0:01:30, not 'never'"),
         (f"{VIDEO} party.mp4 --region gate=1,2,3", "a region is NAME=X,Y,W,H"),
         (f"{VIDEO} none.mp4", "no such file: 'none.mp4'"),

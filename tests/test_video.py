@@ -168,6 +168,11 @@ def test_what_is_no_region_is_refused(text):
         Region.parse(text)
 
 
+def test_an_empty_region_is_called_empty(clip):
+    with pytest.raises(PtaError, match="the region gate=1,1,0,10 is empty"):
+        taken(clip, regions=[Region.parse("gate=1,1,0,10")])
+
+
 def test_two_regions_of_one_name_are_refused(clip):
     with pytest.raises(InvalidParameter, match="two regions are called gate"):
         taken(clip, regions=[Region.parse("gate=0,0,1,1"), Region.parse("Gate=0,0,2,2")])
@@ -421,6 +426,24 @@ def test_a_decoder_that_dies_costs_its_video_only(clip, long):
         assert len(taken(clip)[0]) == 30
 
 
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ('"text"', "its decoder sent what it never sends"),
+        ('{"pictures": [], "broken": Infinity}', "its decoder sent what it never sends"),
+        ("[" * 60_000, "its decoder sent what it never sends"),
+        ("{}", "its decoder sent what it never sends"),
+        ('{"pictures": [["other", 1, 1]], "broken": 0, "time": 0}', "cannot be right"),
+        ('{"pictures": [["", 1, 1]], "broken": 0, "time": NaN}', "cannot be right"),
+    ],
+)
+def test_a_decoder_that_was_taken_over_costs_its_video_only(clip, monkeypatch, header, said):
+    sent = len(header).to_bytes(4, "big") + header.encode() + b"rgb"
+    program = f"import os, time; os.write(1, {sent!r}); time.sleep(1000)"
+    monkeypatch.setattr("pta.door.video.decoder._CALL", program)
+    assert re_in(said, refusal(clip))
+
+
 def test_a_decoder_that_hangs_is_stopped(long):
     with Camera(VideoAddress.parse(str(long)), stall=0.5) as camera:
         wait_for(lambda: camera.counts.moments or camera.failure)
@@ -528,8 +551,7 @@ def test_a_path_to_a_video_is_answered_with_what_takes_it(clip):
         pta.Classifier("embedded", ["bag", "shirt"], cache=None)(str(clip))
 
 
-def test_a_missing_package_is_one_line(clip, monkeypatch, tmp_path):
-    (tmp_path / "av.py").write_text("raise ImportError('no module named av')")
-    monkeypatch.syspath_prepend(str(tmp_path))
+def test_a_missing_package_is_one_line(clip, monkeypatch):
+    monkeypatch.setitem(sys.modules, "av", None)
     found = refusal(clip)
     assert re_in("videos need PyAV; run pip install 'pta-vlm[video]'", found)

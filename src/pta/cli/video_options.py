@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pta.data.sources.video import VideoReading
-from pta.door.video import Login, Region, Timing, require_regions
+from pta.door.video import Login, Region, Timing
 from pta.errors import InvalidParameter
 
 
@@ -43,7 +43,7 @@ class VideoOptions:
     @cached_property
     def reading(self) -> VideoReading:
         """The same for the library, checked."""
-        regions = require_regions(map(Region.parse, self.region or []))
+        regions = tuple(map(Region.parse, self.region or []))
         login = None if self.login is None else Login.from_file(self.login)
         if self.login_variable is not None:
             login = Login.from_environment(self.login_variable)

@@ -161,7 +161,7 @@ def open_places(
     videos = [place for place in places if video is not None and video.takes(place)]
     if video is not None and videos:
         if len(videos) < len(places):
-            raise InvalidParameter(f"videos cannot be mixed with other paths; give {shown(videos[0])} by itself")
+            raise InvalidParameter("videos cannot be mixed with other paths; give videos by themselves")
         return VideoFrames(videos, video, modality, limits), None
     if _STDIN not in places:
         if frames:

@@ -1,15 +1,12 @@
 """Sources that pta does not read, each with the command that converts them."""
 
-import re
 import shlex
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from pta.door.video.address import ENDINGS, how_to_pipe
+from pta.door.video.address import ENDINGS, PORTS, URL, how_to_pipe
 from pta.errors import UnreadableFile
 
-_URL = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
-_STREAMS = ("rtsp", "rtsps")
 _OTHER_STREAMS = ("rtmp", "rtp", "udp", "srt")
 _PHOTOS = (".heic", ".heif", ".avif")
 
@@ -21,11 +18,12 @@ def require_place_with_samples(given: str) -> None:
     Traceback (most recent call last):
     pta.errors.UnreadableFile: pta does not read URLs; download it first: curl -fLO 's3://bucket/a b.jpg'
     """
-    url = _URL.match(given)
-    if url and url[1].lower() in _OTHER_STREAMS:
-        raise UnreadableFile(how_to_pipe(url[1].lower()))
-    if url and url[1].lower() not in _STREAMS:
-        advice = "; of a camera, say how often: --every 2s" if url[1].lower() in ("http", "https") else ""
+    url = URL.match(given)
+    scheme = url[1].lower() if url else ""
+    if scheme in _OTHER_STREAMS:
+        raise UnreadableFile(how_to_pipe(scheme))
+    if url and not scheme.startswith("rtsp"):
+        advice = "; of a camera, say how often: --every 2s" if scheme in PORTS else ""
         raise UnreadableFile(f"pta does not read URLs; download it first: curl -fLO {shlex.quote(given)}{advice}")
     ending = PurePath(given).suffix.lower()
     if is_unread_photo(given):

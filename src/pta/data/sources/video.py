@@ -5,14 +5,16 @@ A frame is a sample like any other: its content is a picture in bytes (PPM), and
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
 from pta.core.limits import USUAL_LIMITS, Limits
 from pta.core.modality import IMAGES, Modality
 from pta.data.sample_set import SampleSet
-from pta.door.video import Camera, Frame, Login, Region, Timing, VideoAddress, require_regions, video_frames
+from pta.door.video import Camera, Frame, Login, Region, Timing, VideoAddress, video_frames
 from pta.door.video.address import is_video
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, UnreadableSample
 
@@ -20,6 +22,11 @@ OF_FRAMES = ("time", "region", "gap")
 """Columns of rows of frames: with regions, and of live cameras, after the first."""
 _UNREAD = 40  # frames that wait to be read: more than go to a thread at once
 _MILLISECOND = 0.001  # keys are rounded to it
+_REMARKS = (
+    ("broken", "broken frames were skipped"),
+    ("jumps", "time stamps jump back; times go on from there"),
+    ("passed_over", "frames were passed over for newer ones"),
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,10 @@ class VideoReading:
     def camera(self, address: VideoAddress, limits: Limits, first: float = 0.0) -> Camera:
         """What reads it, from a time on."""
         return Camera(address, "", self.timing, self.regions, limits=limits, first=first)
+
+    def frames(self, address: VideoAddress, limits: Limits, first: float = 0.0) -> Iterator[Frame]:
+        """What it sees, from a time on."""
+        return chain.from_iterable(video_frames(self.camera(address, limits, first)))
 
 
 class VideoSample:
@@ -78,15 +89,16 @@ class VideoFrames:
         self.is_live = any(address.is_live for address in self._addresses)
         if self.is_live and len(places) > 1:
             raise InvalidParameter("pta predict reads one camera, or files; pta watch reads several cameras")
-        self.regions = require_regions(reading.regions)
+        self.regions = reading.regions
         self._reading, self._limits, self._seen = reading, limits, ""
-        reading.camera(self._addresses[0], limits)  # refuses times that it does not have
+        reading.camera(self._addresses[0], limits)  # refuses what it cannot read
         self._cameras = list[Camera]()
 
     @property
     def remarks(self) -> list[str]:
         """What there is to say about what was read."""
-        return [remark for camera in self._cameras for remark in _remarks(camera)]
+        counts = [(camera.name, what, getattr(camera.counts, of)) for camera in self._cameras for of, what in _REMARKS]
+        return [f"{name}: {count:,} {what}" for name, what, count in counts if count]
 
     def close(self) -> None:
         """Stop reading, from any thread."""
@@ -100,11 +112,8 @@ class VideoFrames:
 
     def check(self) -> None:
         """Refuse the first video if no frame of it comes, or if the regions are not inside."""
-        moments = video_frames(Camera(self._addresses[0], "", None, self.regions, limits=self._limits))
-        try:
+        with closing(video_frames(Camera(self._addresses[0], "", None, self.regions, limits=self._limits))) as moments:
             next(moments)
-        finally:
-            moments.close()
 
     def seen(self, key: str | None) -> None:
         """Count what is missing since a former run as a gap before the first frame of a camera."""
@@ -149,15 +158,6 @@ class VideoFrames:
         return [replace(frame, gap=max(0.0, frame.time - float(time))) for frame in moment]
 
 
-def _remarks(camera: Camera) -> Iterator[str]:
-    if camera.counts.broken:
-        yield f"{camera.name}: {camera.counts.broken:,} broken frames were skipped"
-    if camera.counts.jumps:
-        yield f"{camera.name}: time stamps jump back {camera.counts.jumps:,} times; times go on from there"
-    if camera.counts.passed_over:
-        yield f"{camera.name}: {camera.counts.passed_over:,} frames were passed over for newer ones"
-
-
 def frames(
     place: str | Path,
     *,
@@ -179,8 +179,7 @@ def frames(
     """
     known = None if login is None else Login.from_file(login)
     reading = VideoReading(Timing.of(every, fps, start, end), tuple(map(Region.parse, regions)), known)
-    for moment in video_frames(reading.camera(reading.address(str(place)), limits)):
-        yield from moment
+    yield from reading.frames(reading.address(str(place)), limits)
 
 
 @dataclass(frozen=True)
@@ -209,7 +208,7 @@ class _Reader:
 
     def list(self) -> Iterator[str]:
         """The keys of all frames, each of which is decoded for that."""
-        for frame in self._frames(0.0):
+        for frame in self._reading.frames(self._address, self._limits):
             self._times.append(frame.time)
             yield frame.key
 
@@ -219,7 +218,8 @@ class _Reader:
             if not 0 <= self._next <= number and number not in self._held:
                 self._held.clear()
                 self._next = next(n for n, time in enumerate(self._times) if time >= self._times[number] - _MILLISECOND)
-                self._coming = self._frames(self._times[self._next] - _MILLISECOND / 2)
+                first = self._times[self._next] - _MILLISECOND / 2
+                self._coming = self._reading.frames(self._address, self._limits, first)
             while number not in self._held:
                 frame = next(self._coming, None)
                 if frame is None or abs(frame.time - self._times[self._next]) > _MILLISECOND:
@@ -227,10 +227,6 @@ class _Reader:
                 self._held[self._next] = _as_ppm(frame)
                 self._next += 1
             return self._held.pop(number)
-
-    def _frames(self, first: float) -> Iterator[Frame]:
-        for moment in video_frames(self._reading.camera(self._address, self._limits, first)):
-            yield from moment
 
 
 def open_video(

@@ -3,7 +3,7 @@
 from pta.door.video.address import VideoAddress
 from pta.door.video.camera import Camera, CameraCounts, Frame, video_frames
 from pta.door.video.login import Login, require_private
-from pta.door.video.region import Region, require_regions
+from pta.door.video.region import Region
 from pta.door.video.timing import Timing
 
 __all__ = [
@@ -15,6 +15,5 @@ __all__ = [
     "Timing",
     "VideoAddress",
     "require_private",
-    "require_regions",
     "video_frames",
 ]

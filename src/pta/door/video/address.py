@@ -30,9 +30,9 @@ ENDINGS = (
     ".3gp",
     ".ogv",
 )
-_URL = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
+URL = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
 _CAMERA = re.compile(r"camera:(\d{1,3})")
-_PORTS = {"rtsp": 554, "rtsps": 322, "http": 80, "https": 443}
+PORTS = {"rtsp": 554, "rtsps": 322, "http": 80, "https": 443}
 _HOST = re.compile(r"[\w.-]{1,253}|[0-9a-fA-F:.]{2,45}", re.ASCII)
 
 
@@ -42,9 +42,9 @@ def is_video(text: str) -> bool:
     >>> [is_video(text) for text in ("a.MP4", "rtsp://host/1", "http://host/jpg", "camera:0", "a.jpg", "srt://host")]
     [True, True, True, True, False, False]
     """
-    url = _URL.match(text)
+    url = URL.match(text)
     if url:
-        return url[1].lower() in _PORTS
+        return url[1].lower() in PORTS
     return _CAMERA.fullmatch(text) is not None or PurePath(text).suffix.lower() in ENDINGS
 
 
@@ -66,7 +66,7 @@ class VideoAddress:
     @classmethod
     def parse(cls, given: str, login: Login | None = None, *, may_hold_login: bool = False) -> "VideoAddress":
         """The address that a text names, if it can be read; `may_hold_login` is for a configuration that is private."""
-        if _URL.match(given):
+        if URL.match(given):
             return _parse_url(given, login, may_hold_login)
         if login is not None:
             raise InvalidParameter(f"{shown(given)} takes no user and password; only rtsp:// and http:// do")
@@ -96,17 +96,17 @@ def _parse_url(given: str, login: Login | None, may_hold_login: bool) -> VideoAd
     except ValueError:
         raise InvalidParameter("the address of a camera cannot be read: it has no valid host and port") from None
     scheme = url.scheme.lower()
-    if scheme not in _PORTS:
+    if scheme not in PORTS:
         raise UnreadableFile(how_to_pipe(scheme))
     if not _HOST.fullmatch(host) or not given.isascii() or not given.isprintable() or " " in given or port == 0:
         raise InvalidParameter(f"a camera has an address like {scheme}://HOST:PORT/PATH, in ASCII and without spaces")
     if "@" in url.netloc:
         login = _login_inside(url, login, may_hold_login)
     address = f"[{host}]" if ":" in host else host
-    netloc = address if port in (None, _PORTS[scheme]) else f"{address}:{port}"
+    netloc = address if port in (None, PORTS[scheme]) else f"{address}:{port}"
     shown_as = f"{scheme}://{netloc}{url.path}" + ("?…" if url.query else "")
     query = f"?{url.query}" if url.query else ""
-    place = f"{scheme}://{address}:{port or _PORTS[scheme]}{url.path or '/'}{query}"
+    place = f"{scheme}://{address}:{port or PORTS[scheme]}{url.path or '/'}{query}"
     return VideoAddress("http" if scheme.startswith("http") else "rtsp", shown_as, place, login)
 
 

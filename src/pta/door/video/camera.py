@@ -6,11 +6,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import asdict, dataclass, replace
-from types import TracebackType
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from typing import Any, Self
 
 from pta.core.limits import USUAL_LIMITS, Limits
+from pta.door.safe_text import printable
 from pta.door.video.address import VideoAddress
 from pta.door.video.decoder import Decoder
 from pta.door.video.region import Region, require_regions
@@ -22,6 +23,7 @@ _log = logging.getLogger("pta.video")
 _AHEAD = 4  # moments of a file that wait to be taken
 _PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 _LOOK = 0.2  # seconds between looks
+_LATEST = 1e11  # seconds: no date is as late
 _LASTED = 30.0  # seconds after which a lost connection is no longer one more failure
 
 
@@ -79,25 +81,23 @@ class Camera:
         first: float = 0.0,
         pauses: Iterable[float] = _PAUSES,
     ) -> None:
+        if find_spec("av") is None:
+            raise MissingPackage(f"videos need PyAV; {how_to_install('video')}")
         timing = timing or Timing()
         if address.is_live and not timing.is_whole:
             raise UnreadableFile(f"{address} is live; --start and --end are for files")
         self.address, self.name, self.counts = address, name or address.shown, CameraCounts()
         self.last: float | None = None
         self.failure: PtaError | None = None
-        self._regions, self._on_change, self._stall, self._pauses = (
-            require_regions(regions),
-            on_change,
-            stall,
-            tuple(pauses),
-        )
-        login = address.login
+        self._on_change, self._stall, self._pauses = on_change, stall, tuple(pauses)
+        parts, login = require_regions(regions), address.login
+        self._names = [region.name for region in parts] or [""]
         self._request: dict[str, Any] = {
             "kind": address.kind,
             "place": address.place,
             "login": None if login is None else [login.user, login.password],
             "timing": asdict(timing),
-            "regions": [[region.name, region.box] for region in self._regions],
+            "regions": [[region.name, region.box] for region in parts],
             "max_pixels": limits.max_pixels,
             "max_bytes": limits.max_bytes,
             "threads": threads,
@@ -147,9 +147,7 @@ class Camera:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _run(self) -> None:
@@ -191,43 +189,31 @@ class Camera:
                     if pictures:
                         self._add(header, pictures, is_new=is_new)
                         is_new = False
-                    elif header.get("over"):
-                        return None if self.counts.moments else self._named(UnreadableFile, "no frame is in that time")
-                    elif "failed" in header:
-                        return self._failure(header)
                     if self._closing.is_set():
                         return None
-            raise AssertionError
-        except (KeyError, TypeError, ValueError) as error:
-            return self._named(MachineFailure, f"its decoder has sent what it never sends ({type(error).__name__})")
+            return None if self.counts.moments else UnreadableFile(f"{self.name}: no frame is in that time")
         except PtaError as error:
-            return self._named(type(error), str(error))
+            return type(error)(f"{self.name}: {printable(str(error))}")  # it may quote what a camera sends
         except OSError as error:
-            return self._named(MachineFailure, f"its decoder cannot be started: {error.strerror}")
-
-    def _failure(self, header: dict[str, Any]) -> PtaError:
-        if header.get("missing"):
-            return MissingPackage(f"videos need PyAV; {how_to_install('video')}")
-        return self._named(UnreadableFile if header["mistake"] else MachineFailure, str(header["failed"]))
-
-    def _named(self, kind: type[PtaError], text: str) -> PtaError:
-        return kind(f"{self.name}: {text}")
+            return MachineFailure(f"{self.name}: its decoder cannot be started: {error.strerror}")
+        except Exception as error:  # a file may have taken the decoder over, which then sends anything
+            return MachineFailure(f"{self.name}: its decoder sent what it never sends ({type(error).__name__})")
 
     def _add(self, header: dict[str, Any], pictures: list[tuple[str, Picture]], *, is_new: bool) -> None:
         now = time.monotonic()
         gap = now - self.last if is_new and self.last is not None and self.address.is_live else None
         jumps, at = int(header.get("jumps", 0)), float(header["time"])
+        if [name for name, _ in pictures] != self._names or not abs(at) < _LATEST:
+            raise UnreadableFile("its time stamps or regions cannot be right")
         about = (self.name, self.address.shown)
-        moment = [Frame(*about, name, at, picture, gap, jumps) for name, picture in pictures]
         with self._changed:
-            if self.address.is_live:
-                if self._waiting:
-                    before = self._waiting.pop()[0].gap
-                    moment = [replace(frame, gap=gap or before) for frame in moment]
-                    self.counts.passed_over += 1
-            else:
+            if not self.address.is_live:
                 self._changed.wait_for(lambda: len(self._waiting) < _AHEAD or self._closing.is_set())
-            self._waiting.append(moment)
+            elif self._waiting:
+                before = self._waiting.pop()[0].gap
+                gap = gap or before
+                self.counts.passed_over += 1
+            self._waiting.append([Frame(*about, name, at, picture, gap, jumps) for name, picture in pictures])
             self.counts.moments += 1
             self.counts.jumps, self.last, self.failure = jumps, now, None
             self._changed.notify_all()

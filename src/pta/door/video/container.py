@@ -21,7 +21,7 @@ _CODECS = (
     *("h264", "hevc", "av1", "libdav1d", "vp8", "vp9", "mpeg1video", "mpeg2video", "mpeg4", "mjpeg", "png", "ffv1"),
     *("theora", "h263", "flv", "msmpeg4v2", "msmpeg4", "wmv1", "wmv2", "wmv3", "vc1", "prores", "rawvideo"),
 )
-_READ_SECONDS = 10.0
+_RTSP = {"rtsp_transport": "tcp", "allowed_media_types": "video", "timeout": "10000000"}  # microseconds
 _USUAL_STEP = 0.04  # seconds from frame to frame, where nothing says how many
 
 
@@ -31,19 +31,26 @@ def play_container(request: dict[str, Any], output: Output) -> None:
     if request["kind"] == "file":
         _play_file(request, output)
     elif request["kind"] == "camera":
-        _play_live(f"/dev/video{request['place']}", "video4linux2,v4l2", {}, request, output)
+        container = _opened(f"/dev/video{request['place']}", "video4linux2,v4l2", "file", {}, request)
+        _play_live(container, request, output)
     else:
         gate = RtspGate(request["place"], request["login"])
-        options = {"rtsp_transport": "tcp", "allowed_media_types": "video", "timeout": str(int(_READ_SECONDS * 1e6))}
         try:
-            _play_live(gate.address, "rtsp", options, request, output, gate)
+            _play_live(_opened(gate.address, "rtsp", "tcp", _RTSP, request), request, output)
         finally:
-            gate.require_kept()
+            gate.require_kept()  # why it was, if the gate has ended it
 
 
-def _opened(place: str, formats: str, protocol: str, options: dict[str, str], max_pixels: int) -> Any:
-    options |= {"format_whitelist": formats, "protocol_whitelist": protocol, "max_pixels": str(max_pixels)}
-    return av.open(place, options=options | {"codec_whitelist": ",".join(_CODECS), "enable_drefs": "0"})
+def _opened(place: str, formats: str, protocol: str, options: dict[str, str], request: dict[str, Any]) -> Any:
+    limits = {"format_whitelist": formats, "protocol_whitelist": protocol, "max_pixels": str(request["max_pixels"])}
+    try:
+        return av.open(place, options=options | limits | {"codec_whitelist": ",".join(_CODECS), "enable_drefs": "0"})
+    except av.error.FFmpegError as error:
+        if request["kind"] == "file":
+            raise UnreadableFile(f"it is not a video that pta reads: {_reason(error)}") from None
+        missing = isinstance(error, av.error.FileNotFoundError | av.error.PermissionError)
+        kind = UnreadableFile if missing else MachineFailure
+        raise kind(f"no pictures come: {_reason(error)}") from None
 
 
 def _video_stream(container: Any, request: dict[str, Any], *, live: bool) -> Any:
@@ -88,28 +95,13 @@ def _pixels(frame: Any) -> Picture:
     return np.rot90(frame.to_ndarray(format="rgb24"), round(frame.rotation / 90) % 4)
 
 
-def _play_live(
-    place: str,
-    format: str,
-    options: dict[str, str],
-    request: dict[str, Any],
-    output: Output,
-    gate: RtspGate | None = None,
-) -> None:
-    try:
-        container = _opened(place, format, "file" if gate is None else "tcp", options, request["max_pixels"])
-    except av.error.FFmpegError as error:
-        if gate is not None:
-            gate.require_kept()
-        missing = isinstance(error, av.error.FileNotFoundError | av.error.PermissionError)
-        kind = UnreadableFile if missing else MachineFailure
-        raise kind(f"no pictures come: {_reason(error)}") from None
+def _play_live(container: Any, request: dict[str, Any], output: Output) -> None:
     with container:
         stream = _video_stream(container, request, live=True)
         began = time.monotonic()
         try:
             for frame in _frames(container, stream, output):
-                if output.wants(time.monotonic() - began):
+                if output.picker.takes(time.monotonic() - began):
                     output.send(time.time(), _pixels(frame))
         except av.error.FFmpegError as error:
             raise MachineFailure(f"the connection was lost: {_reason(error)}") from None
@@ -117,22 +109,17 @@ def _play_live(
 
 
 def _play_file(request: dict[str, Any], output: Output) -> None:
-    try:
-        container = _opened(f"file:{request['place']}", _CONTAINERS, "file", {}, request["max_pixels"])
-    except av.error.FFmpegError as error:
-        raise UnreadableFile(f"it is not a video that pta reads: {_reason(error)}") from None
-    with container:
+    with _opened(f"file:{request['place']}", _CONTAINERS, "file", {}, request) as container:
         stream = _video_stream(container, request, live=False)
-        is_known = container.format.name.startswith(_SEEKABLE)
         first = request["from"]
-        if is_known and first > 0:
+        if first > 0 and container.format.name.startswith(_SEEKABLE):
             container.seek(int((first + _start(stream)) / stream.time_base), stream=stream)
         clock, last = _FileClock(stream), None
         for frame in _frames(container, stream, output):
             before, last = last, clock.time(frame)
-            if output.is_past(last):
+            if output.picker.is_past(last):
                 break
-            if last != before and output.wants(last) and last >= first - 1e-6:
+            if last != before and output.picker.takes(last) and last >= first - 1e-6:
                 output.send(last, _pixels(frame), jumps=clock.jumps)
 
 

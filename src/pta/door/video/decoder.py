@@ -7,11 +7,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Self
 
 from pta.door.video.wire import Picture, read_message
-from pta.errors import MachineFailure
+from pta.errors import MachineFailure, UnreadableFile
 
 _CALL = "from pta.door.video.process import main; main()"
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -49,15 +48,17 @@ class Decoder:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
 
     def messages(self) -> Iterator[tuple[dict[str, Any], list[tuple[str, Picture]]]]:
-        """What it says, until it ends; MachineFailure if it dies or gives no sign for so long."""
-        while True:
+        """What it says until the video is over; the reason if it ends otherwise, dies or gives no sign for so long."""
+        header: dict[str, Any] = {}
+        while "over" not in header:
             try:
-                yield read_message(self._read_into, self._max_pixels)
+                header, pictures = read_message(self._read_into, self._max_pixels)
             except EOFError:
                 self.kill()
                 raise MachineFailure(f"its decoder has died (exit status {self._process.wait()})") from None
-            except (ValueError, KeyError, TypeError):
-                raise MachineFailure("its decoder has sent what it never sends; it was stopped") from None
+            if "failed" in header:
+                raise (UnreadableFile if header["mistake"] else MachineFailure)(str(header["failed"]))
+            yield header, pictures
 
     def _read_into(self, buffer: memoryview) -> None:
         poll = select.poll()
@@ -78,12 +79,6 @@ class Decoder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
+    def __exit__(self, *_: object) -> None:
+        with self._process:  # closes its pipes, and waits for it
+            self.kill()

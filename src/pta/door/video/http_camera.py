@@ -8,13 +8,15 @@ import ssl
 import time
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from string import punctuation
 from typing import Any
-from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 import av
 import numpy as np
 
-from pta.door.video.login import Login
+from pta.door.video.address import PORTS
+from pta.door.video.login import ASKED, REFUSED, Login
 from pta.door.video.process import Output
 from pta.door.video.wire import Picture
 from pta.errors import MachineFailure, UnreadableFile, first_line
@@ -35,7 +37,8 @@ def play_http(request: dict[str, Any], output: Output) -> None:
     began = time.monotonic()
     try:
         for content in _pictures(_Source(request["place"], login), output, request["max_bytes"]):
-            if output.wants(time.monotonic() - began):
+            output.sign()
+            if output.picker.takes(time.monotonic() - began):
                 picture = _decoded(content, request["max_pixels"])
                 if picture is None:
                     output.broken += 1
@@ -53,7 +56,7 @@ class _Source:
     """Where answers come from: one host, with the login that it asks for."""
 
     def __init__(self, place: str, login: Login | None) -> None:
-        self._url, self._login, self._challenge = urlsplit(place), login, ""
+        self._url, self._login, self._challenges = urlsplit(place), login, list[str]()
 
     def get(self) -> HTTPResponse:
         """The answer to a request."""
@@ -61,14 +64,9 @@ class _Source:
         for _ in range(_REDIRECTS + 2):
             answer = self._ask(url)
             if answer.status == 401:
-                if self._login is None:
-                    raise UnreadableFile(
-                        "the camera asks for a user and a password; give --login FILE with USER:PASSWORD"
-                    )
-                offered = answer.headers.get_all("WWW-Authenticate") or [""]
-                self._challenge = max(offered, key=lambda one: one.lower().startswith("digest"))
-                if had_login:
-                    raise UnreadableFile("the camera refuses the user or the password")
+                if self._login is None or had_login:
+                    raise UnreadableFile(REFUSED if had_login else ASKED)
+                self._challenges = answer.headers.get_all("WWW-Authenticate") or []
                 had_login = True
             elif 300 <= answer.status < 400:
                 url = _within(url, answer.getheader("Location") or "")
@@ -93,7 +91,7 @@ class _Source:
             connection = HTTPConnection(url.hostname, url.port, timeout=_SECONDS)
         target = (url.path or "/") + (f"?{url.query}" if url.query else "")
         headers = {"User-Agent": "pta", "Accept": "multipart/x-mixed-replace, image/jpeg, image/png"}
-        if self._challenge and self._login and (proof := self._login.answer(self._challenge, "GET", target)):
+        if self._login and (proof := self._login.answer(self._challenges, "GET", target)):
             headers["Authorization"] = proof
         connection.request("GET", target, headers=headers)
         return connection.getresponse()
@@ -102,10 +100,8 @@ class _Source:
 def _within(url: SplitResult, location: str) -> SplitResult:
     """Where a redirect leads, which must be the same host."""
     try:
-        to = urlsplit(urljoin(url.geturl(), location))
-        usual = {"http": 80, "https": 443}
-        host, other = ((one.scheme, one.hostname, one.port or usual.get(one.scheme)) for one in (url, to))
-        is_same = host == other
+        to = urlsplit(urljoin(url.geturl(), quote(location, safe=punctuation)))
+        is_same = _host(to) == _host(url)
     except ValueError:
         is_same = False
     if not is_same:
@@ -113,6 +109,10 @@ def _within(url: SplitResult, location: str) -> SplitResult:
             "the camera redirects to another host, which is not followed; give that address if it is meant"
         )
     return to
+
+
+def _host(url: SplitResult) -> tuple[str, str | None, int | None]:
+    return url.scheme, url.hostname, url.port or PORTS.get(url.scheme)
 
 
 def _pictures(source: _Source, output: Output, most: int) -> Iterator[bytes]:
@@ -125,15 +125,13 @@ def _pictures(source: _Source, output: Output, most: int) -> Iterator[bytes]:
             yield from _parts(answer, kind, most)
             raise MachineFailure("the camera has ended the connection")
         if kind.lower().partition(";")[0].strip() not in ("image/jpeg", "image/jpg", "image/png"):
-            raise UnreadableFile(
-                f"it is neither MJPEG nor a JPEG or PNG picture, but {kind[:60] or 'of no named kind'}"
-            )
+            raise UnreadableFile(f"it is neither MJPEG nor a JPEG or PNG picture, but {kind[:60] or 'of no kind'}")
         content = answer.read(most + 1)
         if len(content) > most:
             raise UnreadableFile(f"a picture has more than {most:,} bytes (--max-bytes)")
         answer.close()
         yield content
-        every = output.timing.every or _USUAL_EVERY
+        every = output.picker.timing.every or _USUAL_EVERY
         while (rest := began + every - time.monotonic()) > 0:
             output.sign()
             time.sleep(min(rest, 0.25))
@@ -142,10 +140,10 @@ def _pictures(source: _Source, output: Output, most: int) -> Iterator[bytes]:
 def _parts(answer: HTTPResponse, kind: str, most: int) -> Iterator[bytes]:
     found = _BOUNDARY.search(kind)
     boundary = ("--" + found[1].removeprefix("--")).encode() if found else b"--"
+    is_next = False  # whether its boundary was read
     while True:
-        line = _line(answer)
-        while not line.startswith(boundary):
-            line = _line(answer)
+        while not is_next:
+            is_next = _line(answer).startswith(boundary)
         length = None
         for _ in range(_MOST_LINES):
             name, _, value = _line(answer).partition(b":")
@@ -157,7 +155,8 @@ def _parts(answer: HTTPResponse, kind: str, most: int) -> Iterator[bytes]:
             raise UnreadableFile("a part has too many lines before its picture")
         if length is not None and length > most:
             raise UnreadableFile(f"a picture has {length:,} bytes; at most {most:,} are read (--max-bytes)")
-        yield _until(answer, b"\r\n" + boundary, most) if length is None else _exactly(answer, length)
+        yield _until(answer, boundary, most) if length is None else answer.read(length)
+        is_next = length is None
 
 
 def _line(answer: HTTPResponse) -> bytes:
@@ -169,25 +168,14 @@ def _line(answer: HTTPResponse) -> bytes:
     return line.strip()
 
 
-def _exactly(answer: HTTPResponse, length: int) -> bytes:
-    content = answer.read(length)
-    if len(content) < length:
-        raise MachineFailure("the camera has ended the connection")
-    return content
-
-
-def _until(answer: HTTPResponse, end: bytes, most: int) -> bytes:
-    """What comes before the next boundary, which stays to be read as a line if it is whole."""
+def _until(answer: HTTPResponse, boundary: bytes, most: int) -> bytes:
+    """What comes before the next boundary, which is read, too."""
     content = bytearray()
-    while True:
-        line = answer.readline(_PART)
-        if not line:
-            raise MachineFailure("the camera has ended the connection")
+    while (line := answer.readline(_PART)) and not line.startswith(boundary):
         content += line
         if len(content) > most:
             raise UnreadableFile(f"a picture has more than {most:,} bytes (--max-bytes)")
-        if line.startswith(end[2:]):
-            return bytes(content[: -len(line)])
+    return bytes(content)
 
 
 def _decoded(content: bytes, max_pixels: int) -> Picture | None:

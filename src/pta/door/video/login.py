@@ -6,6 +6,7 @@ import re
 import secrets
 import stat
 from base64 import b64encode
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from pta.errors import InvalidParameter, UnreadableFile, explaining
 _LONGEST = 4096
 _PARTS = re.compile(r'(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,]+))')
 _HASHES = {"MD5": hashlib.md5, "SHA-256": hashlib.sha256}
+ASKED = "the camera asks for a user and a password; give --login FILE with USER:PASSWORD"
+REFUSED = "the camera refuses the user or the password"
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,9 @@ class Login:
             raise InvalidParameter(f"the variable {name} is not set; it holds USER:PASSWORD")
         return cls.parse(os.environ[name], f"the variable {name}")
 
-    def answer(self, challenge: str, method: str, target: str) -> str | None:
-        """The header `Authorization` for a request, after `WWW-Authenticate`; None if it asks for something else."""
+    def answer(self, challenges: Iterable[str], method: str, target: str) -> str | None:
+        """The header `Authorization` for a request, after headers `WWW-Authenticate`; None if there is no answer."""
+        challenge = max(challenges, key=lambda one: one.lower().startswith("digest"), default="")
         scheme, _, rest = challenge.strip().partition(" ")
         if scheme.lower() == "basic":
             return "Basic " + b64encode(f"{self.user}:{self.password}".encode()).decode()

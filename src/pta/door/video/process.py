@@ -1,7 +1,7 @@
 """What runs in a decoder's process: reads a request from its standard input, and writes moments until the video ends.
 
 It begins as a new interpreter, so it inherits no socket, lock or thread, and its command line names no camera. It ends
-when its standard input does: with the process that started it. `python -m pta.door.video.process` runs it.
+when its standard input does: with the process that started it.
 """
 
 import json
@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from typing import Any, BinaryIO
 
-from pta.door.video.region import Region, cut_all
+from pta.door.video.region import Region
 from pta.door.video.timing import Picker, Timing
 from pta.door.video.wire import Picture, write_message
 from pta.errors import PtaError, UserMistake
@@ -23,27 +23,18 @@ _BYTES_PER_PIXEL = 64
 
 
 class Output:
-    """Where moments go: those that are taken are sent, with what was counted before them."""
+    """Where the moments that `picker` takes are sent, with what was counted before them."""
 
     def __init__(self, pipe: BinaryIO, request: dict[str, Any]) -> None:
         self._pipe, self._signed = pipe, 0.0
         self._regions = [Region(name, tuple(box)) for name, box in request["regions"]]
-        self.timing = Timing(**request["timing"])
-        self._picker = Picker(self.timing)
+        self.picker = Picker(Timing(**request["timing"]))
         self.broken = 0
-
-    def wants(self, at: float) -> bool:
-        """Whether the frame at this time is to be sent."""
-        self.sign()
-        return self._picker.takes(at)
-
-    def is_past(self, at: float) -> bool:
-        """Whether nothing from this time on is wanted."""
-        return self._picker.is_past(at)
 
     def send(self, at: float, picture: Picture, **more: Any) -> None:
         """Send a frame, or its regions."""
-        write_message(self._pipe, {"time": at, "broken": self.broken, **more}, cut_all(picture, self._regions))
+        pictures = [(region.name, region.cut(picture)) for region in self._regions] or [("", picture)]
+        write_message(self._pipe, {"time": at, "broken": self.broken, **more}, pictures)
         self._signed = time.monotonic()
 
     def sign(self) -> None:
@@ -80,8 +71,6 @@ def main() -> None:
         output.end(failed=str(error), mistake=isinstance(error, UserMistake))
     except MemoryError:
         output.end(failed="it needs too much memory", mistake=False)
-    except ImportError as error:
-        output.end(failed=str(error), mistake=True, missing=True)
     except Exception as error:  # libraries raise whatever they like on foreign bytes; their words may quote an address
         output.end(failed=f"it cannot be decoded ({type(error).__name__})", mistake=False)
     os._exit(0)  # threads of libraries may hang
@@ -102,7 +91,3 @@ def _limit(max_pixels: int) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         most = _MEMORY + _BYTES_PER_PIXEL * max_pixels
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
-
-
-if __name__ == "__main__":
-    main()

@@ -13,13 +13,18 @@ from collections.abc import Iterator
 from contextlib import suppress
 from urllib.parse import urlsplit
 
-from pta.door.video.login import Login
+from pta.door.video.login import ASKED, REFUSED, Login
 from pta.errors import MachineFailure, PtaError, UnreadableFile, first_line
 
 _SECONDS = 10.0  # without a byte of the camera
 _LONGEST_HEAD, _LONGEST_BODY = 2**16, 2**20
-_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,7})[ \t]*\r\n", re.IGNORECASE)
+# ffmpeg reads replies less strictly than they are defined; what it might read in another way is not passed on to it
+_HEAD = re.compile(
+    rb"(?:RTSP/\d\.\d (?P<status>\d{3})(?= |\r)|[A-Z_]+ [!-~]+ RTSP/)[^\r\n]*(?:\r\n[\w-][^\r\n]*)*\r\n\r\n"
+)
+_LENGTH = re.compile(rb"\r\ncontent-length:(?:[ \t]*(\d{1,7})(?=[ \t]*\r)|)", re.IGNORECASE)
 _CHALLENGE = re.compile(rb"\r\nwww-authenticate:[ \t]*([^\r\n]*)", re.IGNORECASE)
+_NO_RTSP = "the camera does not speak RTSP"
 _INTERLEAVED = 0x24  # the byte before a packet between the messages
 
 
@@ -31,7 +36,7 @@ class RtspGate:
         self._host, self._port = url.hostname or "", url.port or 554
         self._login = None if login is None else Login(*login)
         self._problem: PtaError | None = None
-        self._challenge, self._asked, self._answered = "", b"", False
+        self._challenges, self._asked, self._answered = list[str](), b"", False
         host = f"[{self._host}]" if ":" in self._host else self._host
         self._base = f"rtsp://{host}" + ("" if self._port == 554 else f":{self._port}")
         self._above = self._connected(url.scheme == "rtsps")
@@ -85,17 +90,15 @@ class RtspGate:
         self._end()
 
     def _with_login(self, request: bytes) -> bytes:
-        if self._login is None or not self._challenge:
-            return request
-        method, target, _ = request.partition(b"\r\n")[0].decode("ascii", "replace").split(" ", 2)
-        answer = self._login.answer(self._challenge, method, target)
         line, _, rest = request.partition(b"\r\n")
-        return request if answer is None else line + b"\r\nAuthorization: " + answer.encode() + b"\r\n" + rest
+        method, target, _ = line.decode("ascii", "replace").split(" ", 2)
+        answer = self._login and self._login.answer(self._challenges, method, target)
+        return line + f"\r\nAuthorization: {answer}\r\n".encode() + rest if answer else request
 
     def _pass_down(self) -> None:
         try:
             for message in _messages(self._above):
-                if message[0] == _INTERLEAVED or not message.startswith(b"RTSP/") or self._is_for_ffmpeg(message):
+                if message[0] == _INTERLEAVED or self._is_for_ffmpeg(message):
                     self._below.sendall(message)
         except TimeoutError:
             self._problem = MachineFailure(f"the camera has sent nothing for {_SECONDS:g} seconds")
@@ -104,26 +107,24 @@ class RtspGate:
 
     def _is_for_ffmpeg(self, reply: bytes) -> bool:
         """Whether an answer is passed on. One that asks for the login is answered with it, once per request."""
-        status = int(reply[8:13]) if reply[8:13].strip().isdigit() else 0
+        head = _HEAD.match(reply)
+        if head is None:
+            raise UnreadableFile(_NO_RTSP)
+        status = int(head["status"] or 0)  # 0 of a request of the camera
         if 300 <= status < 400:
             raise UnreadableFile(
                 "the camera redirects to another address, which is not followed; give that address if it is meant"
             )
         if status == 401:
-            challenges = [found.decode("ascii", "replace") for found in _CHALLENGE.findall(reply)]
-            self._challenge = max(challenges, key=lambda one: one.lower().startswith("digest"), default="")
-            if self._login is None:
-                raise UnreadableFile("the camera asks for a user and a password; give --login FILE with USER:PASSWORD")
+            self._challenges = [found.decode("ascii", "replace") for found in _CHALLENGE.findall(reply)]
             request = self._with_login(self._asked)
             if self._answered or request == self._asked:
-                raise UnreadableFile("the camera refuses the user or the password")
+                raise UnreadableFile(REFUSED if self._login else ASKED)
             self._answered = True
             self._above.sendall(request)
             return False
         if status >= 400:
-            raise UnreadableFile(
-                f"the camera answers {status}" + (", there is no such stream" if status == 404 else "")
-            )
+            raise UnreadableFile(f"the camera answers {status}{', there is no such stream' if status == 404 else ''}")
         return True
 
 
@@ -148,10 +149,12 @@ def _size(waiting: bytearray) -> int:
         head = waiting.find(b"\r\n\r\n", 0, _LONGEST_HEAD) + 4
         if head < 4:
             if len(waiting) >= _LONGEST_HEAD:
-                raise UnreadableFile("the camera does not speak RTSP")
+                raise UnreadableFile(_NO_RTSP)
             return 0
-        length = _LENGTH.search(waiting, 0, head)
-        size = head + (int(length[1]) if length else 0)
+        lengths = _LENGTH.findall(waiting, 0, head)
+        if len(lengths) > 1 or b"" in lengths:
+            raise UnreadableFile(_NO_RTSP)
+        size = head + sum(map(int, lengths))
         if size > _LONGEST_HEAD + _LONGEST_BODY:
             raise UnreadableFile("the camera describes itself at too great a length")
     return size if len(waiting) >= max(size, 4) else 0

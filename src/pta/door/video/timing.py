@@ -72,17 +72,17 @@ class Picker:
     """
 
     def __init__(self, timing: Timing) -> None:
-        self._timing, self._due = timing, timing.start
+        self.timing, self._due = timing, timing.start
 
     def takes(self, time: float) -> bool:
         """Whether the moment at this time is taken; times must not decrease."""
         if time < self._due - _CLOSE or self.is_past(time):
             return False
-        if self._timing.every is not None:
-            steps = math.floor((time - self._timing.start) / self._timing.every + _CLOSE) + 1
-            self._due = self._timing.start + steps * self._timing.every
+        if self.timing.every is not None:
+            steps = math.floor((time - self.timing.start) / self.timing.every + _CLOSE) + 1
+            self._due = self.timing.start + steps * self.timing.every
         return True
 
     def is_past(self, time: float) -> bool:
         """Whether the end was reached."""
-        return self._timing.end is not None and time >= self._timing.end - _CLOSE
+        return self.timing.end is not None and time >= self.timing.end - _CLOSE

@@ -133,9 +133,9 @@ class Watch:
             if complaint != one.complaint:
                 one.complaint = complaint
                 self.outlets.tell(one.camera.name, is_seen=not complaint)
-                if complaint:
+                if complaint and one.camera.last is None:  # of what is lost later, the camera tells
                     _log.warning("%s; it is tried again", complaint)
-                else:
+                elif not complaint:
                     _log.info("%s: frames come again", one.camera.name)
         self._save_if_due()
 
