@@ -110,7 +110,7 @@ def measured(model: str, encoder: Encoder, url: str, seconds: float) -> Iterator
         return began > 0 and time.monotonic() >= began + seconds
 
     used, start = sum(os.times()[:4]), time.monotonic()
-    Watch(cameras, Outlets([], {}), None, changed, 30.0, 64).run(stopping)
+    Watch(cameras, Outlets([]), None, changed, 30.0, 64).run(stopping)
     wall = time.monotonic() - began
     share = (sum(os.times()[:4]) - used) / (time.monotonic() - start)
     for number, one in enumerate(cameras):

@@ -4,6 +4,7 @@ import errno
 import json
 import logging
 import os
+import socket
 import stat
 import threading
 from contextlib import closing, contextmanager, suppress
@@ -16,9 +17,9 @@ from test_webhook import receiving
 
 from pta.errors import InvalidParameter, MachineFailure, UnreadableFile
 from pta.run.watch.change import Change, RegionName
-from pta.run.watch.command import TRIES, Command
-from pta.run.watch.delivery import Delivery, Refused
-from pta.run.watch.outlets import Action, Outlets, posting
+from pta.run.watch.command import Command
+from pta.run.watch.delivery import Delivery
+from pta.run.watch.outlets import Outlets, posting
 from pta.run.watch.rows import ChangeRows, RowPlace
 from pta.run.watch.snapshots import Snapshots
 from pta.run.webhook import Receiver
@@ -41,11 +42,8 @@ def delivering(deliver, **how):
 
 @pytest.fixture
 def said(caplog):
-    logger = logging.getLogger("pta")
-    logger.propagate = True
     with caplog.at_level(logging.INFO, "pta.watch"):
         yield lambda: [one.message for one in caplog.records if one.name == "pta.watch"]
-    logger.propagate = False
 
 
 def failing(times, error=None):
@@ -98,14 +96,6 @@ def test_an_item_is_given_up_after_so_many_tries_and_the_next_comes():
         assert (one.failed, one.lost, one.delivered) == (3, 1, 1)
 
 
-def test_what_is_refused_is_not_tried_again():
-    deliver, _ = failing(1, Refused("never"))
-    with delivering(deliver) as one:
-        one.put(1), one.put(2)
-        wait_for(lambda: one.delivered == 1)
-        assert (one.failed, one.lost) == (1, 1)
-
-
 def test_what_is_left_when_it_closes_is_known():
     deliver, _ = failing(10**6)
     one = Delivery("it", deliver)
@@ -125,7 +115,7 @@ def test_a_defect_is_not_tried_again_and_is_found():
     with delivering(lambda item: item.missing) as one:
         one.put(1)
         wait_for(lambda: one.defect is not None)
-        outlets = Outlets([Action("defect", lambda change: change.missing)], {})
+        outlets = Outlets([Delivery("defect", lambda change: change.missing)])
         outlets.put(change(), np.zeros((2, 2, 3), np.uint8))
         with suppress(AttributeError):
             wait_for(lambda: outlets.require_alive())
@@ -166,12 +156,23 @@ def test_what_a_command_leaves_running_ends_with_it(tmp_path):
     wait_for(lambda: not is_running(int(started.read_text())))
 
 
+def test_a_command_that_runs_at_the_end_is_ended(tmp_path):
+    started = tmp_path / "started"
+    command = Command(["sh", "-c", f"sleep 1000 & echo $! > {started}; wait"], timeout=1000)
+    with delivering(command.deliver) as one:
+        one.put(change())
+        wait_for(lambda: started.exists() and started.read_text().endswith("\n"))
+        one.begin_to_close()
+        command.end()
+        wait_for(lambda: not is_running(int(started.read_text())))
+
+
 @pytest.mark.parametrize(("arguments", "problem"), [(["false"], "exit code was 1"), (["/no/such"], "No such file")])
 def test_a_command_that_fails_is_one_line_and_tried_a_few_times(arguments, problem, said):
-    with delivering(Command(arguments).deliver, tries=TRIES) as one:
+    with delivering(Command(arguments).deliver, tries=3) as one:
         one.put(change())
         wait_for(lambda: one.lost == 1)
-    assert one.failed == TRIES
+    assert one.failed == 3
     assert problem in said()[0]
 
 
@@ -183,8 +184,7 @@ def test_what_is_no_command_is_refused(arguments):
 
 def test_the_webhook_of_the_alarms_gets_changes_signed_and_in_order():
     with receiving(500, 500, 200) as server:
-        action = posting(Receiver(server.url, b"0123456789abcdef", ["127.0.0.1"]))
-        with delivering(action.deliver, tries=action.tries) as one:
+        with delivering(posting(Receiver(server.url, b"0123456789abcdef", ["127.0.0.1"]))) as one:
             one.put(change(1)), one.put(change(2))
             wait_for(lambda: one.delivered == 2)
         bodies = [json.loads(body) for _, _, body in server.requests]
@@ -205,7 +205,7 @@ def test_a_snapshot_is_for_its_owner_alone_and_named_after_its_change(tmp_path):
     folder = tmp_path / "shots"
     before = os.umask(0)
     try:
-        Snapshots(folder, 10, 2**20).deliver((change(label="../../$(x)", time="2026-11-19T05:00:00+00:00"), picture()))
+        Snapshots(folder, 2**20).deliver((change(label="../../$(x)", time="2026-11-19T05:00:00+00:00"), picture()))
     finally:
         os.umask(before)
     (name,) = pictures(folder)
@@ -213,23 +213,21 @@ def test_a_snapshot_is_for_its_owner_alone_and_named_after_its_change(tmp_path):
     assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize(("most", "most_bytes"), [(3, 2**20), (100, 6000)])
-def test_the_oldest_snapshots_make_room_and_other_files_stay(tmp_path, most, most_bytes):
+def test_the_oldest_snapshots_make_room_and_other_files_stay(tmp_path):
     (tmp_path / "mine.jpg").write_bytes(b"x" * 10_000)
     for start in (0, 6):  # the second begins with those of the first
-        shots = Snapshots(tmp_path, most, most_bytes)
+        shots = Snapshots(tmp_path, 6000)
         for number in range(start, start + 6):
             shots.deliver((change(time=f"{number}.000"), picture(number)))
             os.utime(tmp_path / f"pta-yard-gate-{number}.000-open.jpg", (number, number))
     kept = [name for name in pictures(tmp_path) if name.startswith("pta-")]
-    assert 0 < len(kept) <= most
-    assert sum((tmp_path / name).stat().st_size for name in kept) <= most_bytes
+    assert sum((tmp_path / name).stat().st_size for name in kept) <= 6000
     assert max(kept, key=lambda name: float(name.split("-")[3])) == "pta-yard-gate-11.000-open.jpg"
     assert (tmp_path / "mine.jpg").exists()
 
 
 def test_the_same_snapshot_again_takes_one_place(tmp_path):
-    shots = Snapshots(tmp_path, 2, 2**20)
+    shots = Snapshots(tmp_path, 2**20)
     for _ in range(5):
         shots.deliver((change(), picture()))
     shots.deliver((change(time="2.000"), picture()))
@@ -241,20 +239,20 @@ def test_no_link_is_followed_by_snapshots(tmp_path):
     other.write_text("mine")
     folder.mkdir()
     (folder / "pta-yard-gate-1.000-open.jpg").symlink_to(other)
-    Snapshots(folder, 2, 2**20).deliver((change(), picture()))
+    Snapshots(folder, 2**20).deliver((change(), picture()))
     assert other.read_text() == "mine"
     (tmp_path / "link").symlink_to(folder)
     with pytest.raises(UnreadableFile, match="is a link"):
-        Snapshots(tmp_path / "link", 2, 2**20)
+        Snapshots(tmp_path / "link", 2**20)
 
 
 def test_a_full_disk_costs_the_snapshot_alone(tmp_path, monkeypatch, said):
     def is_full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    shots, came = Snapshots(tmp_path / "shots", 10, 2**20), []
+    shots, came = Snapshots(tmp_path / "shots", 2**20), []
     monkeypatch.setattr("pta.run.watch.snapshots.os.fdopen", is_full)
-    outlets = Outlets([Action("rows", came.append)], {}, shots)
+    outlets = Outlets([Delivery("rows", came.append)], shots)
     for number in (1, 2, 3):
         outlets.put(change(number), picture())
     wait_for(lambda: len(came) == 3)
@@ -311,3 +309,29 @@ def test_a_file_of_rows_that_was_moved_away_is_begun_anew(tmp_path):
         rows.deliver(change(8))
     with closing(ChangeRows(tmp_path / "rows.jsonl", {GATE: place})) as rows:
         assert rows.covered[1] == {GATE: 8}
+
+
+@pytest.mark.parametrize(("name", "text"), [("rows.csv", "a,b\n1,2"), ("rows.jsonl", '{"path": "a.jpg"}\n[')])
+def test_a_file_with_other_rows_is_refused_and_left_as_it_is(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UnreadableFile, match="other rows than changes"):
+        ChangeRows(tmp_path / name, {})
+    assert (tmp_path / name).read_text() == text
+
+
+def test_a_failed_post_is_tried_at_the_next_address(monkeypatch):
+    with receiving() as server, closing(socket.create_server(("127.0.0.1", 0))) as unused:
+        closed = unused.getsockname()[1]
+        unused.close()
+        places = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)) for port in (closed, server.port)]
+        real = socket.getaddrinfo
+
+        def resolved(host, *more, **named):
+            return places if host == "hooks.example" else real(host, *more, **named)
+
+        monkeypatch.setattr(socket, "getaddrinfo", resolved)
+        post = posting(Receiver("http://hooks.example/", None, ["hooks.example"]))
+        with delivering(post) as one:
+            one.put(change(2)), one.put(change(4))
+            wait_for(lambda: one.delivered == 2)
+        assert one.failed == 1

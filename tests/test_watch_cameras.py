@@ -157,7 +157,10 @@ def test_check_is_fine_without_changing_anything(pta, clip, tmp_path):
             "no region is called 'gat'; did you mean 'gate'?",
         ),
         ('mqtt = "http://x"\n[camera.a]\nsource = "door.mp4"\nclasses = "a,b"', "mqtt is an address like"),
-        ('mqtt_login = "x"\n[camera.a]\nsource = "door.mp4"\nclasses = "a,b"', "--mqtt-login belongs to --mqtt"),
+        (
+            'mqtt_login = "x"\n[camera.a]\nsource = "door.mp4"\nclasses = "a,b"',
+            "--mqtt-login and --mqtt-certificates belong to --mqtt",
+        ),
         ('alarm_url = "ftp://x"\n[camera.a]\nsource = "door.mp4"\nclasses = "a,b"', "the alarm URL must be"),
         ('command = []\n[camera.a]\nsource = "door.mp4"\nclasses = "a,b"', "the command is a program"),
         ('out = "rows.txt"\n[camera.a]\nsource = "door.mp4"\nclasses = "a,b"', "must end in .jsonl or .csv"),

@@ -9,7 +9,7 @@ import sys
 from contextlib import closing
 
 import pytest
-from brokers import Broker, broker, free_port, listening, needs_broker
+from brokers import broker, free_port, listening, needs_broker
 from processes import wait_for
 
 from pta.door.video import Login
@@ -83,15 +83,12 @@ time.sleep(1000)
 def test_a_broker_that_was_away_is_told_of_everything_in_order(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(mqtt_module, "_STEP_SECONDS", 0.5)
     monkeypatch.setattr(mqtt_module, "_RECONNECT_SECONDS", (1, 1))
-    real = Broker(tmp_path)
-    real.start()
-    with messages(real.url, home_assistant=False) as sent:
+    with broker(tmp_path) as real, messages(real.url, home_assistant=False) as sent:
         delivery = Delivery("mqtt", sent.deliver, pauses=(0.01,))
         delivery.put(change(1))
         wait_for(lambda: delivery.delivered == 1)
         real.stop()
         with caplog.at_level(logging.INFO, "pta.watch"):
-            logging.getLogger("pta").propagate = True
             for number in (2, 3):
                 delivery.put(change(number))
             wait_for(lambda: delivery.failed > 0)
@@ -100,14 +97,12 @@ def test_a_broker_that_was_away_is_told_of_everything_in_order(tmp_path, monkeyp
                 wait_for(lambda: delivery.delivered == 3)
                 wait_for(lambda: texts(came, "pta/yard/gate/state")[-1:] == [json.dumps(change(3).as_dict())])
                 numbers = [json.loads(text)["number"] for text in texts(came, "pta/yard/gate/state")]
-        logging.getLogger("pta").propagate = False
         delivery.close(10)
         assert delivery.lost == 0
         assert sorted(set(numbers))[-1] == 3
         assert numbers == sorted(numbers)  # each at least once, in order; a subscriber may come late for the first
         said = [one.message for one in caplog.records if one.name == "pta.watch"]
         assert ["failed" in line for line in said] == [True, False] * (len(said) // 2)  # a line when it begins and ends
-    real.stop()
 
 
 @needs_broker

@@ -11,16 +11,17 @@ from typing import IO, Annotated, Any
 
 import typer
 
+from pta.cli.alarm_options import AlarmOptions
 from pta.cli.messages import say, warn
 from pta.core.classifier import ZeroShotClassifier
 from pta.door.claims import sole_writer
-from pta.errors import InvalidParameter, MachineFailure, UnreadableFile
+from pta.errors import MachineFailure, UnreadableFile
 from pta.methods import Adapter
 from pta.methods.state_file import read_monitor
 from pta.monitor import Alarm, Monitor, ScoreReference, StreamGuard, takes_order
 from pta.monitor.monitor import WINDOW
 from pta.monitor.silence import Silence
-from pta.run.webhook import Receiver, Webhook, read_key
+from pta.run.webhook import Webhook
 
 On = Annotated[
     list[str] | None,
@@ -38,30 +39,25 @@ _CLOSING = 10.0  # seconds that the last alarms have to reach their address
 class MonitorOptions:
     """How a stream is watched, and what alarms do."""
 
+    alarms: AlarmOptions
     monitor: Annotated[
         Path | None,
         typer.Option(metavar="FILE.jsonl", help="Write the numbers of the stream and its alarms, a line each."),
     ] = None
     reference: ReferenceFile = None
     window: Annotated[int, typer.Option(help="Samples that numbers are taken over, a multiple of 64.")] = WINDOW
-    alarm_url: Annotated[str | None, typer.Option(help="Send alarms to this address, as JSON.")] = None
-    alarm_key: Annotated[Path | None, typer.Option(help="File with the key that signs what is sent.")] = None
-    alarm_host: Annotated[
-        list[str] | None, typer.Option(help="A host of --alarm-url that may have a private address; may be repeated.")
-    ] = None
     silent_after: Annotated[
         float | None, typer.Option(min=0.1, help="Seconds without a sample after which the alarm silent is raised.")
     ] = None
 
     def __post_init__(self) -> None:
-        if self.alarm_url is None and (self.alarm_key is not None or self.alarm_host):
-            raise InvalidParameter("--alarm-key and --alarm-host belong to --alarm-url, which is missing")
         if self.monitor is not None and self.monitor.suffix != ".jsonl":
             raise UnreadableFile(f"--monitor {self.monitor}: the file must end in .jsonl")
 
     def given(self) -> dict[str, bool]:
         """Which options differ from their defaults, for a command that has no monitor."""
-        changed = {one.name: getattr(self, one.name) != one.default for one in fields(self)}
+        values = ((one, getattr(part, one.name)) for part in (self, self.alarms) for one in fields(part))
+        changed = {one.name: value != one.default for one, value in values if value is not self.alarms}
         return {f"--{name.replace('_', '-')}": is_given for name, is_given in changed.items()}
 
     def guard(
@@ -87,8 +83,8 @@ class MonitorOptions:
     def outlet(self, *, append: bool = False, replace: bool = False, resume: bool = False) -> Iterator["Outlet"]:
         """Where alarms and numbers go; with `resume`, lines that a killed run wrote are not written again."""
         self.require_place(append=append, replace=replace)
-        key = None if self.alarm_key is None else read_key(self.alarm_key)
-        webhook = None if self.alarm_url is None else Webhook(Receiver(self.alarm_url, key, self.alarm_host or ()))
+        receiver = self.alarms.receiver()
+        webhook = None if receiver is None else Webhook(receiver)
         with ExitStack() as stack:
             if webhook is not None:
                 stack.callback(webhook.close, _CLOSING)

@@ -17,7 +17,6 @@ from pta.cli.watch_outlets import opened_outlets
 from pta.core.modality import IMAGES
 from pta.door.claims import sole_writers
 from pta.door.plain_files import make_folder
-from pta.door.video import Camera
 from pta.errors import InvalidParameter, MachineFailure, MissingPackage, PtaError, how_to_install
 from pta.methods import adapter_class
 from pta.methods.state_file import require_saved_for
@@ -118,7 +117,7 @@ def _check(given: WatchOptions, cameras: Sequence[NamedCamera]) -> None:
 
 def _problem_with(one: NamedCamera) -> str | None:
     """What is the matter with a camera, if no picture comes from it in time."""
-    with Camera(one.address, one.name, one.options.timing, one.options.video.reading.regions) as camera:
+    with one.camera() as camera:
         camera.wait(_CHECK_SECONDS)
         if frames := camera.take():
             sizes = (f"{frame.region} {frame.image.shape[1]}×{frame.image.shape[0]}".strip() for frame in frames)
@@ -146,11 +145,11 @@ def _watch(
         try:
             Watch(watched, outlets, rows, changed, given.save_every, given.batch).run(lambda: interrupted() is not None)
         finally:
-            for sentence in (*map(_sentence, watched), *outlets.problems()):
+            for sentence in map(_sentence, watched):
                 say(sentence)
         number = interrupted()
     if number:
-        say(f"stopped by {signal.Signals(number).name}")
+        say("; ".join((f"stopped by {signal.Signals(number).name}", *outlets.problems())))
         raise typer.Exit(128 + number)
     for failure in (one.camera.failure for one in watched):
         if failure is not None:
@@ -162,10 +161,7 @@ def _watch(
 
 def _watched(one: NamedCamera, regions: Sequence[WatchedRegion], changed: Event) -> WatchedCamera:
     """A camera, which begins where the region that is furthest behind has stopped."""
-    first = min(region.begins_at for region in regions)
-    camera = Camera(
-        one.address, one.name, one.options.timing, one.options.video.reading.regions, on_change=changed.set, first=first
-    )
+    camera = one.camera(on_change=changed.set, first=min(region.begins_at for region in regions))
     return WatchedCamera(camera, regions, Silence(one.options.silent_after))
 
 

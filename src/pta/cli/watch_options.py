@@ -11,17 +11,17 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from pta.cli import expanded, options
+from pta.cli.alarm_options import AlarmOptions
 from pta.cli.output import STDOUT
 from pta.cli.video_options import VideoOptions
 from pta.door.files import read_text
 from pta.door.plain_files import require_no_link
-from pta.door.video import Login, Timing, VideoAddress, require_private
+from pta.door.video import Camera, Login, Timing, VideoAddress, require_private
 from pta.errors import InvalidParameter, UnreadableFile, first_line, naming, nearest, shown
 from pta.run.watch.change import RegionName
 from pta.run.watch.command import Command
 from pta.run.watch.confirm import Confirmation
 from pta.run.watch.mqtt import Broker
-from pta.run.webhook import Receiver, read_key
 
 Given = TypeVar("Given")
 _USUAL_STEP = 0.5  # seconds
@@ -80,6 +80,7 @@ class WatchOptions:
 
     model: options.ModelOptions
     method: options.MethodOptions
+    alarms: AlarmOptions
     batch: options.Batch = 64
     state: Annotated[
         Path | None, typer.Option(help="Folder for a state per region, from which a next run goes on.")
@@ -92,11 +93,6 @@ class WatchOptions:
         str | None, typer.Option(help="Program and arguments to run with each change, without a shell.")
     ] = None
     command_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds after which the command is ended.")] = 30
-    alarm_url: Annotated[str | None, typer.Option(help="Send changes and alarms to this address, as JSON.")] = None
-    alarm_key: Annotated[Path | None, typer.Option(help="File with the key that signs what is sent.")] = None
-    alarm_host: Annotated[
-        list[str] | None, typer.Option(help="A host of --alarm-url that may have a private address; may be repeated.")
-    ] = None
     mqtt: Annotated[
         str | None, typer.Option(metavar="mqtt[s]://HOST[:PORT][/PREFIX]", help="Publish changes to this broker.")
     ] = None
@@ -108,21 +104,18 @@ class WatchOptions:
     snapshots: Annotated[
         Path | None, typer.Option(help="Folder for a picture of each change.", show_default="none")
     ] = None
-    snapshots_most: Annotated[int, typer.Option(min=1, help="Pictures that are kept.")] = 1000
     snapshots_mib: Annotated[float, typer.Option(min=0.1, help="MiB of pictures that are kept.")] = 256
 
     def __post_init__(self) -> None:
         if self.out != STDOUT and Path(self.out).suffix not in (".jsonl", ".csv"):
             raise UnreadableFile(f"--out {self.out}: the file must end in .jsonl or .csv")
-        for needed, more in (("alarm_url", ("alarm_key", "alarm_host")), ("mqtt", ("mqtt_login", "mqtt_certificates"))):
-            for name in more:
-                if getattr(self, needed) is None and getattr(self, name):
-                    raise InvalidParameter(f"{_written(name)} belongs to {_written(needed)}, which is missing")
+        if self.mqtt is None and (self.mqtt_login is not None or self.mqtt_certificates is not None):
+            raise InvalidParameter("--mqtt-login and --mqtt-certificates belong to --mqtt, which is missing")
         if self.command is not None:
             Command(self.program)
         if self.snapshots is not None:
             require_no_link(self.snapshots)
-        _ = self.broker(), self.receiver()
+        _ = self.broker(), self.alarms.receiver()
         if self.state is not None and self.state.is_file():
             raise UnreadableFile(f"--state {self.state} is a file; it takes a folder, with a state per region")
 
@@ -138,13 +131,6 @@ class WatchOptions:
             return shlex.split(self.command or "")
         except ValueError as error:
             raise InvalidParameter(f"--command cannot be read: {first_line(error)}") from None
-
-    def receiver(self) -> Receiver | None:
-        """Where changes are sent as JSON."""
-        if self.alarm_url is None:
-            return None
-        key = None if self.alarm_key is None else read_key(self.alarm_key)
-        return Receiver(self.alarm_url, key, self.alarm_host or ())
 
     def broker(self) -> Broker | None:
         """Where messages go."""
@@ -162,6 +148,10 @@ class NamedCamera:
     address: VideoAddress
     options: CameraOptions
     classes: Mapping[RegionName, Sequence[str]]
+
+    def camera(self, **how: Any) -> Camera:
+        """The camera, which is not started."""
+        return Camera(self.address, self.name, self.options.timing, self.options.video.reading.regions, **how)
 
 
 def named_camera(name: str, source: str, given: CameraOptions, *, may_hold_login: bool = False) -> NamedCamera:
@@ -238,7 +228,7 @@ def _options(kind: type[Given], table: Mapping[str, Any], more: Iterable[str] = 
 
 def _words(key: str, value: Any, option: Any) -> Iterator[str]:
     """The words of a command line for a key: several for a list, NAME=VALUE for a table."""
-    written = _written(key)
+    written = f"--{key.replace('_', '-')}"
     if isinstance(value, bool) and option.is_flag:
         yield written if value else option.secondary_opts[0]
     elif isinstance(value, list) and option.multiple and key != "classes":
@@ -260,7 +250,3 @@ def _text(key: str, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise InvalidParameter(f"{key} cannot be {shown(value)}")
     return str(value)
-
-
-def _written(key: str) -> str:
-    return f"--{key.replace('_', '-')}"

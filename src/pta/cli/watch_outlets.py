@@ -1,21 +1,24 @@
 """What `pta watch` does with changes, as its options say."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from pta.cli.messages import write_stdout
 from pta.cli.watch_options import WatchOptions
 from pta.run.watch.change import Change, RegionName
-from pta.run.watch.command import TRIES, Command
+from pta.run.watch.command import Command
+from pta.run.watch.delivery import Delivery
 from pta.run.watch.mqtt import MqttMessages
-from pta.run.watch.outlets import Action, Outlets, posting
+from pta.run.watch.outlets import Outlets, posting
 from pta.run.watch.region import WatchedRegion
 from pta.run.watch.rows import ChangeRows, formatted
 from pta.run.watch.snapshots import Snapshots
 from pta.run.webhook import Webhook
 
 _MOST_ROWS = 10_000  # that wait for a disk
+_TRIES_OF_A_COMMAND = 3  # one that fails for a reason of its own must not hold up the next changes for long
+_TRIES_OF_AN_ADDRESS = 20  # about a quarter of an hour
 _MIB = 2**20
 
 
@@ -29,31 +32,36 @@ def opened_outlets(
     for course in courses.values():
         for name, changes in course.waiting.items():
             waiting.setdefault(name, []).extend(changes)
+
+    def action(name: str, deliver: Callable[[Change], object], tries: int | None = None, most: int = 256) -> None:
+        actions.append(Delivery(name, deliver, tries=tries, most=most, waiting=waiting.get(name, ())))
+
+    actions: list[Delivery[Change]] = []
+    rows, mqtt, snapshots, alarms = None, None, None, None
     with ExitStack() as stack:
-        rows, mqtt, snapshots, alarms = None, None, None, None
-        write = _write_to_stdout
         if given.rows is not None:
             places = {name: course.rows for name, course in courses.items() if course.rows is not None}
             rows = ChangeRows(given.rows, places)
             stack.callback(rows.close)
-            write = rows.deliver
             for region, number in rows.covered[1].items():
                 regions[region].note_written(number)
-        actions = [Action("rows", write, most=_MOST_ROWS)]
-        if given.command is not None:
-            actions.append(Action("command", Command(given.program, given.command_timeout).deliver, tries=TRIES))
-        if (receiver := given.receiver()) is not None:
-            actions.append(posting(receiver))
-            alarms = Webhook(receiver)
         if given.snapshots is not None:
-            snapshots = Snapshots(given.snapshots, given.snapshots_most, int(given.snapshots_mib * _MIB))
+            snapshots = Snapshots(given.snapshots, int(given.snapshots_mib * _MIB))
         if (broker := given.broker()) is not None:
             behind = {change.place for change in waiting.get("mqtt", ())}
             latest = [one.newest for name, one in courses.items() if one.newest is not None and name not in behind]
             classes = {name: region.classifier.classes for name, region in regions.items()}
             mqtt = MqttMessages(broker, classes, latest, home_assistant=given.home_assistant)
-            actions.append(Action("mqtt", mqtt.deliver))
-        yield Outlets(actions, waiting, snapshots, mqtt, alarms), rows
+            action("mqtt", mqtt.deliver)
+        action("rows", _write_to_stdout if rows is None else rows.deliver, most=_MOST_ROWS)
+        if given.command is not None:
+            command = Command(given.program, given.command_timeout)
+            stack.callback(command.end)
+            action("command", command.deliver, tries=_TRIES_OF_A_COMMAND)
+        if (receiver := given.alarms.receiver()) is not None:
+            action("webhook", posting(receiver), tries=_TRIES_OF_AN_ADDRESS)
+            alarms = Webhook(receiver)
+        yield Outlets(actions, snapshots, mqtt, alarms), rows
 
 
 def _write_to_stdout(change: Change) -> None:

@@ -64,13 +64,22 @@ class Receiver:
         self._may_be_private = self._host in {host.strip("[]").lower() for host in allow_private}
         if ":" in self._host or self._host.rpartition(".")[2].isdigit():
             self._require_allowed(self._host)
-        self._key = key
+        self._key, self._failures = key, 0
 
-    def post(self, body: bytes, attempt: int) -> None:
-        """Send it once, to another address of the host with each attempt; raises OSError, ValueError or HTTPException.
+    def post(self, body: bytes) -> None:
+        """Send it once, after a failure to the next address of the host; raises OSError or ValueError.
 
         A host has the addresses that are checked: no name is resolved after that.
         """
+        try:
+            self._post(body)
+        except (OSError, ValueError, HTTPException) as error:
+            self._failures += 1
+            if isinstance(error, HTTPException):
+                raise ConnectionError(first_line(error)) from None
+            raise
+
+    def _post(self, body: bytes) -> None:
         seconds = str(int(time.time()))
         headers = {"Content-Type": "application/json", "Host": self._netloc, "X-PTA-Time": seconds}
         if self._key is not None:
@@ -79,7 +88,7 @@ class Receiver:
         addresses = [one[4] for one in socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)]
         for address in addresses:
             self._require_allowed(str(address[0]))
-        with closing(_Connection(self._host, self._context, addresses[attempt % len(addresses)])) as connection:
+        with closing(_Connection(self._host, self._context, addresses[self._failures % len(addresses)])) as connection:
             connection.request("POST", self._target, body, headers)
             status = connection.getresponse().status
         if not 200 <= status < 300:
@@ -126,14 +135,14 @@ class Webhook:
     def _run(self) -> None:
         while (body := self._waiting.get()) is not None:
             problem = ""
-            for attempt, pause in enumerate((0.0, *self._pauses)):
+            for pause in (0.0, *self._pauses):
                 if self._stopped.wait(pause):
                     return
                 try:
-                    self._receiver.post(body, attempt)
+                    self._receiver.post(body)
                     self.sent += 1
                     break
-                except (OSError, ValueError, HTTPException) as error:
+                except (OSError, ValueError) as error:
                     problem = first_line(error)
             else:
                 self._lose(problem)

@@ -14,9 +14,6 @@ class RegionName(NamedTuple):
     camera: str
     region: str
 
-    def __str__(self) -> str:
-        return f"{self.camera} {self.region}".rstrip()
-
 
 @dataclass(frozen=True)
 class Change:
@@ -35,12 +32,6 @@ class Change:
     def place(self) -> RegionName:
         """Where it happened."""
         return RegionName(self.camera, self.region)
-
-    @property
-    def sentence(self) -> str:
-        """What it says, in one line."""
-        before = "" if self.previous is None else f", before {self.previous}"
-        return f"{self.place} at {self.time}: {self.label} ({self.probability:.2f}){before}"
 
     def as_dict(self) -> dict[str, Any]:
         """As messages and states have it."""

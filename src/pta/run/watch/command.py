@@ -8,8 +8,6 @@ from contextlib import suppress
 from pta.errors import InvalidParameter
 from pta.run.watch.change import Change
 
-TRIES = 3  # a command that fails for a reason of its own must not hold up the next changes for long
-
 
 class Command:
     """Runs a program with a change in its environment, and ends it with all that it started after some seconds."""
@@ -18,6 +16,7 @@ class Command:
         if not arguments or not all(arguments) or any("\0" in one for one in arguments):
             raise InvalidParameter("the command is a program and its arguments, without empty ones")
         self._arguments, self._timeout = arguments, timeout
+        self._group: int | None = None  # of the processes that run
 
     def deliver(self, change: Change) -> None:
         """Run it to its end; what it prints goes to standard error."""
@@ -25,12 +24,19 @@ class Command:
         with subprocess.Popen(
             self._arguments, env=environment, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True
         ) as process:
+            self._group = process.pid
             try:
                 code = process.wait(self._timeout)
             except subprocess.TimeoutExpired:
                 raise OSError(f"it ran for more than {self._timeout:g} seconds and was ended") from None
             finally:
-                with suppress(ProcessLookupError, PermissionError):  # what it left running ends, too
-                    os.killpg(process.pid, signal.SIGKILL)
+                self.end()  # what it left running, too
         if code:
             raise OSError(f"its exit code was {code}")
+
+    def end(self) -> None:
+        """End it now, if it runs."""
+        if self._group is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._group, signal.SIGKILL)
+        self._group = None

@@ -14,10 +14,6 @@ PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
 _log = logging.getLogger("pta.watch")
 
 
-class Refused(Exception):
-    """Trying again would not help."""
-
-
 class _Waiting(Generic[Item]):
     def __init__(self, item: Item) -> None:
         self.item, self.tries = item, 0
@@ -28,7 +24,7 @@ class Delivery(Generic[Item]):
 
     Args:
         name: what it is called in messages.
-        deliver: raises `Refused` if an item cannot be delivered, and another error if it is to be tried again.
+        deliver: raises an error if it is to be tried again.
         tries: how often an item is tried; None until it is delivered or there is no room for it.
         most: items that may wait. The oldest one makes room for another.
         waiting: items that an earlier process could not deliver.
@@ -92,7 +88,7 @@ class Delivery(Generic[Item]):
                 if problem is None:
                     self._remove(oldest)
                     self.delivered += 1
-                elif not self._is_worth_trying(oldest, problem):
+                elif oldest.tries == self._tries:
                     self._remove(oldest)
                     self._lose(first_line(problem))
                 elif self._is_closing:
@@ -106,7 +102,7 @@ class Delivery(Generic[Item]):
         one.tries += 1
         try:
             self._deliver(one.item)
-        except (OSError, ValueError, PtaError, Refused) as problem:
+        except (OSError, ValueError, PtaError) as problem:
             self.failed, self._failures = self.failed + 1, self._failures + 1
             if self._failures == 1:
                 _log.warning("%s failed: %s", self.name, first_line(problem))
@@ -118,9 +114,6 @@ class Delivery(Generic[Item]):
             _log.info("%s: delivered again, after %d failures", self.name, self._failures)
         self._failures = 0
         return None
-
-    def _is_worth_trying(self, one: _Waiting[Item], problem: Exception) -> bool:
-        return not isinstance(problem, Refused) and one.tries != self._tries
 
     def _remove(self, one: _Waiting[Item]) -> None:
         if self._queue and self._queue[0] is one:  # else it made room meanwhile

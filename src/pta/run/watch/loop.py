@@ -115,7 +115,6 @@ class Watch:
             frames = [taken[number][2] for number in numbers]
             for change, frame in region.answer(frames, samples[torch.tensor(numbers)]):
                 self.outlets.put(change, frame.image)
-                _log.debug("%s", change.sentence)
 
     def _refuse(self, camera: WatchedCamera, error: PtaError) -> None:
         """Count a frame that cannot be answered, and tell of the first."""

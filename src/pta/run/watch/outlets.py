@@ -2,14 +2,11 @@
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
-from http.client import HTTPException
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.errors import MachineFailure, first_line
 from pta.monitor import Alarm
 from pta.run.watch.change import Change
 from pta.run.watch.delivery import Delivery
@@ -21,48 +18,27 @@ from pta.run.webhook import Receiver, Webhook
 _PICTURES = 32  # that wait at most
 
 
-class Action(NamedTuple):
-    """Something that is done with each change."""
-
-    name: str
-    deliver: Callable[[Change], object]
-    tries: int | None = None  # see `Delivery`
-    most: int = 256
-
-
-def posting(receiver: Receiver) -> Action:
-    """Sends changes as signed JSON, each for about a quarter of an hour."""
-
-    def post(change: Change) -> None:
-        try:
-            receiver.post(json.dumps({"kind": "change", **change.as_dict()}).encode(), attempt=change.number)
-        except HTTPException as error:
-            raise MachineFailure(first_line(error)) from None
-
-    return Action("webhook", post, tries=20)
+def posting(receiver: Receiver) -> Callable[[Change], None]:
+    """What sends a change as signed JSON."""
+    return lambda change: receiver.post(json.dumps({"kind": "change", **change.as_dict()}).encode())
 
 
 class Outlets:
     """Hands changes and alarms on, and never waits for it.
 
     Args:
-        waiting: changes that an earlier process could not deliver, by the name of the action.
+        actions: what is done with each change, all of different names.
         alarms: where alarms go as well.
     """
 
     def __init__(
         self,
-        actions: Iterable[Action],
-        waiting: Mapping[str, Iterable[Change]],
+        actions: Sequence[Delivery[Change]],
         snapshots: Snapshots | None = None,
         mqtt: MqttMessages | None = None,
         alarms: Webhook | None = None,
     ) -> None:
-        self._mqtt, self._alarms = mqtt, alarms
-        self._actions = {
-            one.name: Delivery(*one[:2], tries=one.tries, most=one.most, waiting=waiting.get(one.name, ()))
-            for one in actions
-        }
+        self._actions, self._mqtt, self._alarms = actions, mqtt, alarms
         self._pictures = (
             None if snapshots is None else Delivery("snapshots", snapshots.deliver, tries=1, most=_PICTURES)
         )
@@ -70,11 +46,11 @@ class Outlets:
     @property
     def waiting(self) -> dict[str, list[Change]]:
         """The changes that are not delivered yet, by the name of the action."""
-        return {name: one.waiting for name, one in self._actions.items()}
+        return {one.name: one.waiting for one in self._actions}
 
     def put(self, change: Change, picture: NDArray[np.uint8]) -> None:
         """Hand a change on."""
-        for one in self._actions.values():
+        for one in self._actions:
             one.put(change)
         if self._pictures is not None:
             self._pictures.put((change, picture))
@@ -118,4 +94,4 @@ class Outlets:
 
     @property
     def _all(self) -> list[Delivery[Change] | Delivery[tuple[Change, NDArray[np.uint8]]]]:
-        return [*self._actions.values(), *([] if self._pictures is None else [self._pictures])]
+        return [*self._actions, *([] if self._pictures is None else [self._pictures])]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pta.door.safe_text import csv_cell, from_csv_cell, to_json
-from pta.errors import explaining
+from pta.errors import UnreadableFile, explaining
 from pta.run.watch.change import COLUMNS, Change, RegionName
 
 _LONGEST_ROW = 2**16
@@ -40,6 +40,7 @@ class ChangeRows:
         self._name, self._is_csv = path.name, path.suffix == ".csv"
         with explaining(f"cannot write {path}"):
             self._file = path.open("a+b", buffering=0)
+            self._require_own(path)
             self._cut_half_a_row()
             if self._is_csv and not self._end:
                 self._append(",".join(COLUMNS) + "\n")
@@ -74,6 +75,14 @@ class ChangeRows:
             with suppress(OSError):
                 self._file.truncate(end)
             raise
+
+    def _require_own(self, path: Path) -> None:
+        """Refuse a file that does not begin as one of changes."""
+        own = ",".join(COLUMNS) if self._is_csv else f'{{"{COLUMNS[0]}": '
+        self._file.seek(0)
+        if not own.encode().startswith(self._file.read(len(own))):
+            self._file.close()
+            raise UnreadableFile(f"{path} has other rows than changes; choose another --out")
 
     def _cut_half_a_row(self) -> None:
         end = self._end

@@ -12,19 +12,18 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pta.door.plain_files import make_own_folder
-from pta.errors import explaining
+from pta.errors import MachineFailure, explaining
 from pta.run.watch.change import Change
-from pta.run.watch.delivery import Refused
 
 _OWN = re.compile(r"pta-[\w.-]+\.jpg|\.pta-[0-9a-f]{16}", re.ASCII)  # the latter if a kill came before its name
 _LONGEST = 40  # characters of each part of a name
 
 
 class Snapshots:
-    """Keeps at most so many pictures and so many bytes; files of other names stay as they are."""
+    """Keeps at most so many bytes of pictures; files of other names stay as they are."""
 
-    def __init__(self, folder: Path, most: int, most_bytes: int) -> None:
-        self._folder, self._most, self._most_bytes = folder, most, most_bytes
+    def __init__(self, folder: Path, most_bytes: int) -> None:
+        self._folder, self._most_bytes = folder, most_bytes
         make_own_folder(folder)
         with explaining(f"{folder} cannot be read"):
             found = [
@@ -40,13 +39,13 @@ class Snapshots:
         Image.fromarray(pixels).save(encoded, "jpeg", quality=90)
         content = encoded.getvalue()
         if len(content) > self._most_bytes:
-            raise Refused(f"a picture has {len(content):,} bytes, and all together may have {self._most_bytes:,}")
+            raise MachineFailure(
+                f"a picture has {len(content):,} bytes, and all together may have {self._most_bytes:,}"
+            )
         parts = (change.camera, change.region or "picture", change.time, change.label)
         name = f"pta-{'-'.join(re.sub(r'[^A-Za-z0-9_.]', '_', part)[:_LONGEST] for part in parts)}.jpg"
         self._kept.pop(name, None)
-        while self._kept and (
-            len(self._kept) >= self._most or sum(self._kept.values()) + len(content) > self._most_bytes
-        ):
+        while sum(self._kept.values()) + len(content) > self._most_bytes:
             oldest = next(iter(self._kept))
             (self._folder / oldest).unlink(missing_ok=True)
             del self._kept[oldest]
