@@ -205,7 +205,10 @@ def test_leftovers_are_removed_without_following_them(tmp_path, precious):
 def test_parts_that_lead_to_another_folder_are_refused(tmp_path, precious):
     out = tmp_path / "all.safetensors"
     (tmp_path / "all.safetensors.parts").symlink_to(precious.parent)
-    for work in (lambda: open_shards(out, {}, [(1, 1)] * 4, size=2, batch=1).__enter__(), lambda: discard_shards(out, {})):
+    for work in (
+        lambda: open_shards(out, {}, [(1, 1)] * 4, size=2, batch=1).__enter__(),
+        lambda: discard_shards(out, {}),
+    ):
         assert "is a link" in refusal(work)
     assert [path.name for path in precious.parent.iterdir()] == [".bashrc"]
 

@@ -183,12 +183,13 @@ def read_configuration(path: Path) -> tuple[WatchOptions, list[NamedCamera]]:
 def _camera(path: Path, name: str, table: dict[str, Any]) -> NamedCamera:
     with naming(f"camera {name}"):
         source = table.pop("source", None)
+        options = _options(CameraOptions, table, more=["source"])
         if not isinstance(source, str):
             raise InvalidParameter('the key source is missing: source = "rtsp://…", or a file')
         has_login = _HAS_LOGIN.match(source) is not None
         if has_login:
             require_private(path)
-        return named_camera(name, source, _options(CameraOptions, table), may_hold_login=has_login)
+        return named_camera(name, source, options, may_hold_login=has_login)
 
 
 def _command(kind: type[Given]) -> tuple[Any, list[Given]]:
