@@ -144,6 +144,7 @@ def test_check_is_fine_without_changing_anything(pta, clip, tmp_path):
             "camera a: there is no key 'confrim'; did",
         ),
         ('[camera.a]\nclasses = "a,b"', "camera a: the key source is missing"),
+        ('[camera.a]\nsorce = "door.mp4"', "camera a: there is no key 'sorce'; did you mean 'source'?"),
         ('[camera.a]\nsource = "door.mp4"', "camera a: --classes is required"),
         ('[camera.a]\nsource = "door.mp4"\nclasses = ["a,b", "c"]', "a name has a comma"),
         ('[camera.a]\nsource = "door.mp4"\nclasses = "a,b"\nconfirm = 0', "confirm must be a whole number from 1"),
