@@ -7,10 +7,10 @@ come from it.
 
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import torch
 from huggingface_hub import HfApi, ModelHubMixin
@@ -21,17 +21,15 @@ from pta.core.parameters import require_switch
 from pta.door.files import as_path, is_path, load_tensors, unpack_tensors, write_atomically
 from pta.door.weights.hub import SECONDS, asking_hub, hub_file
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, explaining, naming, nearest, shown
-from pta.methods import Origin, adapter_class
+from pta.methods import Adapter, Origin, adapter_class
 from pta.methods.state_file import load_state
 from pta.models import Encoder
-from pta.run.classifier import Classifier
 from pta.run.hub_card import card
 from pta.run.hub_config import HubConfig, require_model_of_the_hub
 
 CONFIG, STATE, CARD = "config.json", "state.safetensors", "README.md"
 _LARGEST = {CONFIG: 16 * 2**20, STATE: 2**30}  # bytes
-_FROM_CONFIG = {"self", "model", "classes", "templates", "descriptions", "method", "parameters"}
-_OPTIONS = inspect.signature(Classifier.__init__).parameters.keys() - _FROM_CONFIG
+_FROM_CONFIG = {"model", "classes", "templates", "descriptions", "method", "parameters"}
 _NOT_SENT = "not sent: samples, their names, paths, sources and labels, thumbnails, the stream's record, the monitor"
 
 
@@ -39,10 +37,26 @@ class DifferentModel(UserWarning):
     """The model has the texts' features that the state was learned with, but is not exactly the same."""
 
 
+class Shared(Protocol):
+    """What of a classifier goes to the hub and comes back: `pta.Classifier` has it."""
+
+    encoder: Encoder
+    adapter: Adapter
+    model_name: str | None
+    templates: Sequence[str]
+    descriptions: Mapping[str, Sequence[str]] | None
+    origin: str | None
+
+    @property
+    def classes(self) -> Sequence[str]: ...
+
+    def load(self, path: Path) -> object: ...
+
+
 class HubModel(ModelHubMixin):  # type: ignore[misc]  # huggingface_hub is optional and has no types here
     """A classifier with the interface of the mixin."""
 
-    def __init__(self, classifier: Classifier, repository: str = "OWNER/NAME") -> None:
+    def __init__(self, classifier: Shared, repository: str = "OWNER/NAME") -> None:
         self.classifier, self.repository = classifier, repository
 
     # -- from the hub -------------------------------------------------------------------------------------------------
@@ -52,17 +66,18 @@ class HubModel(ModelHubMixin):  # type: ignore[misc]  # huggingface_hub is optio
         cls,
         name: str | Path,
         *,
-        kind: type[Classifier],
+        kind: Callable[..., Shared],
         model: str | Encoder | None,
         options: Mapping[str, Any],
         **where: Any,
     ) -> Self:
         """In the place of the mixin's, which would fetch and read a file of any size and content."""
+        known = inspect.signature(kind).parameters.keys() - _FROM_CONFIG
         for option in options:
             if option in _FROM_CONFIG:
                 raise InvalidParameter(f"the repository has its own {option}; make pta.Classifier(…) to choose others")
-            if option not in _OPTIONS:
-                raise InvalidParameter(f"from_pretrained has no option {shown(option)}; {nearest(option, _OPTIONS)}")
+            if option not in known:
+                raise InvalidParameter(f"from_pretrained has no option {shown(option)}; {nearest(option, known)}")
         is_folder = is_path(name) and Path(name).expanduser().is_dir()
         if is_folder and where["revision"] is not None:
             raise InvalidParameter(f"{name} is a folder and has no revisions; leave revision out")
