@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from pta.measure.provenance import hardware
 from pta.models import Encoder
 from pta.models.clip.transformer import ClipAttention, split_heads
-from pta.models.onnx.graph import Session, graph_of
+from pta.models.onnx.graph import GraphSession, graph_of
 
 _REST = 0.05  # seconds; threads that wait for more work spin for less
 
@@ -108,7 +108,7 @@ def measured(rounds: int) -> Iterable[Row]:
         other = with_onednn(random_vit_b32(), 50 * batch)
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            session = Session(content, threads)
+            session = GraphSession(content, threads)
             ways = {
                 "torch": encoder.encode,
                 "onnx-runtime": lambda given, run=session.run: torch.from_numpy(run(given.numpy())["features"]),

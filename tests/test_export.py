@@ -80,7 +80,7 @@ def test_a_frozen_head_answers_as_predict(animals, method, parameters, bias):
 def test_a_graph_has_names_and_answers_batches_of_any_size(animals, method, parameters):
     adapter = learned(animals, method, **parameters)
     content = head_file(adapter)
-    model, session = onnx.load_from_string(content), graph.Session(content)
+    model, session = onnx.load_from_string(content), graph.GraphSession(content)
     onnx.checker.check_model(model)
     assert [(one.domain, one.version) for one in model.opset_import] == [("", graph.OPSET)]
     described = {one.key: json.loads(one.value) for one in model.metadata_props}

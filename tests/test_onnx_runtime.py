@@ -134,9 +134,9 @@ def test_another_model_has_another_graph(encoder, encoders):
 
 
 def test_a_graph_with_other_features_is_refused(encoder, encoders, monkeypatch):
-    run = graph.Session.run
+    run = graph.GraphSession.run
     monkeypatch.setattr(
-        graph.Session, "run", lambda own, given: {"features": np.roll(run(own, given)["features"], 1, axis=1)}
+        graph.GraphSession, "run", lambda own, given: {"features": np.roll(run(own, given)["features"], 1, axis=1)}
     )
     with pytest.raises(MachineFailure, match=r"its features differ from torch's by .* more than 1e-05; use --runtime"):
         module.OnnxEncoder(encoder.model)

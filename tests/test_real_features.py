@@ -10,7 +10,7 @@ import torch
 from pta import create_adapter
 from pta.data.features import load_features
 from pta.measure.evaluate import evaluate
-from pta.models.onnx.graph import Session
+from pta.models.onnx.graph import GraphSession
 from pta.run.export.onnx_files import head_file
 
 FOLDER = os.environ.get("PTA_REAL_FEATURES")  # a folder of .npz files, which are not distributed with the project
@@ -70,6 +70,9 @@ def test_an_exported_head_answers_real_features_as_the_library(name, method):
     file = load_features(Path(FOLDER, f"{name}.npz"))
     adapter = create_adapter(method, file.classifier)
     adapter.step(file.samples[: len(file.samples) // 2])
-    answers, expected = Session(head_file(adapter)).run(file.samples.features.numpy()), adapter.predict(file.samples)
+    answers, expected = (
+        GraphSession(head_file(adapter)).run(file.samples.features.numpy()),
+        adapter.predict(file.samples),
+    )
     assert np.array_equal(answers["index"], expected.argmax(dim=1))
     assert np.abs(answers["logits"] - expected.numpy()).max() < 1e-3

@@ -16,19 +16,19 @@ from processes import wait_for
 from test_webhook import receiving
 
 from pta.errors import InvalidParameter, MachineFailure, UnreadableFile
-from pta.run.watch.change import Change, RegionName
+from pta.run.watch.change import AnswerChange, RegionName
 from pta.run.watch.command import Command
 from pta.run.watch.delivery import Delivery
 from pta.run.watch.outlets import Outlets, posting
 from pta.run.watch.rows import ChangeRows, RowPlace
-from pta.run.watch.snapshots import Snapshots
+from pta.run.watch.snapshots import SnapshotFolder
 from pta.run.webhook import Receiver
 
 GATE = RegionName("yard", "gate")
 
 
 def change(number=1, label="open", previous=None, time="1.000"):
-    return Change(time, *GATE, label, 0.9, previous, number)
+    return AnswerChange(time, *GATE, label, 0.9, previous, number)
 
 
 @contextmanager
@@ -205,7 +205,7 @@ def test_a_snapshot_is_for_its_owner_alone_and_named_after_its_change(tmp_path):
     folder = tmp_path / "shots"
     before = os.umask(0)
     try:
-        Snapshots(folder, 2**20).deliver((change(label="../../$(x)", time="2026-11-19T05:00:00+00:00"), picture()))
+        SnapshotFolder(folder, 2**20).deliver((change(label="../../$(x)", time="2026-11-19T05:00:00+00:00"), picture()))
     finally:
         os.umask(before)
     (name,) = pictures(folder)
@@ -216,7 +216,7 @@ def test_a_snapshot_is_for_its_owner_alone_and_named_after_its_change(tmp_path):
 def test_the_oldest_snapshots_make_room_and_other_files_stay(tmp_path):
     (tmp_path / "mine.jpg").write_bytes(b"x" * 10_000)
     for start in (0, 6):  # the second begins with those of the first
-        shots = Snapshots(tmp_path, 6000)
+        shots = SnapshotFolder(tmp_path, 6000)
         for number in range(start, start + 6):
             shots.deliver((change(time=f"{number}.000"), picture(number)))
             os.utime(tmp_path / f"pta-yard-gate-{number}.000-open.jpg", (number, number))
@@ -227,7 +227,7 @@ def test_the_oldest_snapshots_make_room_and_other_files_stay(tmp_path):
 
 
 def test_the_same_snapshot_again_takes_one_place(tmp_path):
-    shots = Snapshots(tmp_path, 2**20)
+    shots = SnapshotFolder(tmp_path, 2**20)
     for _ in range(5):
         shots.deliver((change(), picture()))
     shots.deliver((change(time="2.000"), picture()))
@@ -239,18 +239,18 @@ def test_no_link_is_followed_by_snapshots(tmp_path):
     other.write_text("mine")
     folder.mkdir()
     (folder / "pta-yard-gate-1.000-open.jpg").symlink_to(other)
-    Snapshots(folder, 2**20).deliver((change(), picture()))
+    SnapshotFolder(folder, 2**20).deliver((change(), picture()))
     assert other.read_text() == "mine"
     (tmp_path / "link").symlink_to(folder)
     with pytest.raises(UnreadableFile, match="is a link"):
-        Snapshots(tmp_path / "link", 2**20)
+        SnapshotFolder(tmp_path / "link", 2**20)
 
 
 def test_a_full_disk_costs_the_snapshot_alone(tmp_path, monkeypatch, said):
     def is_full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    shots, came = Snapshots(tmp_path / "shots", 2**20), []
+    shots, came = SnapshotFolder(tmp_path / "shots", 2**20), []
     monkeypatch.setattr("pta.run.watch.snapshots.os.fdopen", is_full)
     outlets = Outlets([Delivery("rows", came.append)], shots)
     for number in (1, 2, 3):

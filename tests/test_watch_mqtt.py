@@ -15,7 +15,7 @@ from processes import wait_for
 from pta.door.video import Login
 from pta.errors import InvalidParameter, MachineFailure
 from pta.run.watch import mqtt as mqtt_module
-from pta.run.watch.change import Change, RegionName
+from pta.run.watch.change import AnswerChange, RegionName
 from pta.run.watch.delivery import Delivery
 from pta.run.watch.mqtt import Broker as Address
 from pta.run.watch.mqtt import MqttMessages
@@ -26,7 +26,7 @@ REGIONS = {GATE: ("open", "shut")}
 
 
 def change(number=1, label="open", camera="yard", region="gate"):
-    return Change("1.000", camera, region, label, 0.9, None, number)
+    return AnswerChange("1.000", camera, region, label, 0.9, None, number)
 
 
 @pytest.fixture

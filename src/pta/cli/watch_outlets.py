@@ -6,14 +6,14 @@ from contextlib import ExitStack, contextmanager
 
 from pta.cli.messages import write_stdout
 from pta.cli.watch_options import WatchOptions
-from pta.run.watch.change import Change, RegionName
+from pta.run.watch.change import AnswerChange, RegionName
 from pta.run.watch.command import Command
 from pta.run.watch.delivery import Delivery
 from pta.run.watch.mqtt import MqttMessages
 from pta.run.watch.outlets import Outlets, posting
 from pta.run.watch.region import WatchedRegion
 from pta.run.watch.rows import ChangeRows, formatted
-from pta.run.watch.snapshots import Snapshots
+from pta.run.watch.snapshots import SnapshotFolder
 from pta.run.webhook import Webhook
 
 _MOST_ROWS = 10_000  # that wait for a disk
@@ -28,15 +28,15 @@ def opened_outlets(
 ) -> Iterator[tuple[Outlets, ChangeRows | None]]:
     """The actions, with what an earlier process could not deliver, and the file of the rows."""
     courses = {name: region.course for name, region in regions.items()}
-    waiting: dict[str, list[Change]] = {}
+    waiting: dict[str, list[AnswerChange]] = {}
     for course in courses.values():
         for name, changes in course.waiting.items():
             waiting.setdefault(name, []).extend(changes)
 
-    def action(name: str, deliver: Callable[[Change], object], tries: int | None = None, most: int = 256) -> None:
+    def action(name: str, deliver: Callable[[AnswerChange], object], tries: int | None = None, most: int = 256) -> None:
         actions.append(Delivery(name, deliver, tries=tries, most=most, waiting=waiting.get(name, ())))
 
-    actions: list[Delivery[Change]] = []
+    actions: list[Delivery[AnswerChange]] = []
     rows, mqtt, snapshots, alarms = None, None, None, None
     with ExitStack() as stack:
         if given.rows is not None:
@@ -46,7 +46,7 @@ def opened_outlets(
             for region, number in rows.covered[1].items():
                 regions[region].note_written(number)
         if given.snapshots is not None:
-            snapshots = Snapshots(given.snapshots, int(given.snapshots_mib * _MIB))
+            snapshots = SnapshotFolder(given.snapshots, int(given.snapshots_mib * _MIB))
         if (broker := given.broker()) is not None:
             behind = {change.place for change in waiting.get("mqtt", ())}
             latest = [one.newest for name, one in courses.items() if one.newest is not None and name not in behind]
@@ -64,5 +64,5 @@ def opened_outlets(
         yield Outlets(actions, snapshots, mqtt, alarms), rows
 
 
-def _write_to_stdout(change: Change) -> None:
+def _write_to_stdout(change: AnswerChange) -> None:
     write_stdout(lambda: sys.stdout.write(formatted(change, is_csv=False)))

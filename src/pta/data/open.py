@@ -135,7 +135,7 @@ def open_samples(
 
 
 @dataclass(frozen=True)
-class Frame:
+class PipedPicture:
     """A picture that came through a pipe."""
 
     key: str
@@ -180,10 +180,10 @@ def open_places(
 # Both read a copy of standard input: Python could not end while a thread waits in sys.stdin for what never comes.
 
 
-def _frames(stdin: int, most: int) -> Iterator[Frame]:
+def _frames(stdin: int, most: int) -> Iterator[PipedPicture]:
     with os.fdopen(os.dup(stdin), "rb") as pipe:
         for number, content in enumerate(split_frames(pipe, most)):
-            yield Frame(f"frame {number}", content)
+            yield PipedPicture(f"frame {number}", content)
 
 
 def _paths(stdin: int) -> Iterator[SampleFile]:

@@ -13,7 +13,7 @@ from typing import Any, Self
 from pta.core.limits import USUAL_LIMITS, Limits
 from pta.door.safe_text import printable
 from pta.door.video.address import VideoAddress
-from pta.door.video.decoder import Decoder
+from pta.door.video.decoder import DecoderProcess
 from pta.door.video.region import Region, require_regions
 from pta.door.video.timing import Timing
 from pta.door.video.wire import Picture
@@ -106,7 +106,7 @@ class Camera:
         self._waiting: deque[list[Frame]] = deque()
         self._changed = threading.Condition()
         self._closing, self._ended = threading.Event(), False
-        self._decoder: Decoder | None = None
+        self._decoder: DecoderProcess | None = None
         self._thread = threading.Thread(target=self._run, name=f"camera {self.name}", daemon=True)
 
     def start(self) -> None:
@@ -179,7 +179,7 @@ class Camera:
         self.counts.connections += 1
         broken, is_new = self.counts.broken, True
         try:
-            with Decoder(self._request, self._stall) as decoder:
+            with DecoderProcess(self._request, self._stall) as decoder:
                 with self._changed:
                     self._decoder = decoder
                 if self._closing.is_set():

@@ -18,7 +18,7 @@ _PIPE = 2**20  # bytes
 _F_SETPIPE_SZ = 1031
 
 
-class Decoder:
+class DecoderProcess:
     """Starts a process that decodes what a request asks for; leaving the block kills it."""
 
     def __init__(self, request: dict[str, Any], stall: float) -> None:

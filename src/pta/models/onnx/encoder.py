@@ -22,7 +22,7 @@ from pta.door.foreign import failure_of
 from pta.door.private_cache import default_cache, private_cache
 from pta.errors import InvalidParameter, MachineFailure, PtaError, first_line
 from pta.models.encoder import Encoder, ImageEncoder, Prepare
-from pta.models.onnx.graph import Session, graph_of, require_onnx
+from pta.models.onnx.graph import GraphSession, graph_of, require_onnx
 
 LARGEST_DIFFERENCE = 1e-5
 """Between numbers of unit features by ONNX Runtime and by torch."""
@@ -56,7 +56,7 @@ class OnnxEncoder(ImageEncoder):
 
     def _start(self, content: bytes) -> None:
         """Make the session, and compare its features of random pictures, one and several, with torch's."""
-        self._session = Session(content, torch.get_num_threads())
+        self._session = GraphSession(content, torch.get_num_threads())
         random = torch.Generator().manual_seed(0)
         shape = (_COMPARED, *self._pixel_shape)
         pictures = torch.randint(0, 256, shape, dtype=torch.uint8, generator=random)

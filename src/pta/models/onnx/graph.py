@@ -85,7 +85,7 @@ def with_labels(model: Any, class_names: Sequence[str], about: Mapping[str, Any]
     return content
 
 
-class Session:
+class GraphSession:
     """A graph of ours in ONNX Runtime."""
 
     def __init__(self, content: bytes, threads: int = 0) -> None:

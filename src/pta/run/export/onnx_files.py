@@ -14,7 +14,7 @@ from pta.door.images.resize_by_products import ResizeByProducts
 from pta.errors import InvalidParameter, MachineFailure, StateMismatch, shown
 from pta.methods import Adapter
 from pta.models import Encoder, ImageEncoder
-from pta.models.onnx.graph import Session, graph_of, with_labels
+from pta.models.onnx.graph import GraphSession, graph_of, with_labels
 from pta.run.export.agreement import LARGEST_DIFFERENCE, require_agreement, samples_near
 from pta.run.export.frozen_head import FrozenHead
 
@@ -30,7 +30,7 @@ def head_file(adapter: Adapter) -> bytes:
     head, features = FrozenHead(adapter), samples_near(adapter)
     model = graph_of(head, features, "features", _OUTPUTS, any_count=True)
     content = with_labels(model, adapter.classifier.class_names, {"method": adapter.name})
-    session = Session(content)
+    session = GraphSession(content)
     for scaled in (features, 7 * features[:1]):
         _require_answers(adapter, features[: len(scaled)], session.run(scaled.numpy()))
     return content
@@ -76,7 +76,7 @@ def frame_file(adapter: Adapter, encoder: Encoder, height: int, width: int) -> F
     taken = frame if resizes else pixels[0].permute(1, 2, 0)
     about = {"method": adapter.name, "model": encoder.fingerprint, "frame": [height, width, 3], "resizes": resizes}
     content = with_labels(graph_of(whole, taken, "frame", _OUTPUTS), adapter.classifier.class_names, about)
-    session, random = Session(content), np.random.default_rng(0)
+    session, random = GraphSession(content), np.random.default_rng(0)
     for contrast in np.linspace(0.2, 1, _FRAMES):
         picture = (contrast * random.integers(0, 256, (height, width, 3))).astype(np.uint8)
         raw = encoder.as_raw(picture)

@@ -16,7 +16,7 @@ class RegionName(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Change:
+class AnswerChange:
     """The confirmed answer of a region changed with a picture."""
 
     time: str  # of the picture: seconds of a file, or UTC
@@ -53,4 +53,4 @@ class Change:
         return {f"PTA_{name.upper()}": _UNSAFE.sub("�", text) for name, text in texts.items()}
 
 
-COLUMNS = [one.name for one in fields(Change)]
+COLUMNS = [one.name for one in fields(AnswerChange)]

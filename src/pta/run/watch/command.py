@@ -6,7 +6,7 @@ import subprocess
 from contextlib import suppress
 
 from pta.errors import InvalidParameter
-from pta.run.watch.change import Change
+from pta.run.watch.change import AnswerChange
 
 
 class Command:
@@ -18,7 +18,7 @@ class Command:
         self._arguments, self._timeout = arguments, timeout
         self._group: int | None = None  # of the processes that run
 
-    def deliver(self, change: Change) -> None:
+    def deliver(self, change: AnswerChange) -> None:
         """Run it to its end; what it prints goes to standard error."""
         environment = {**os.environ, **change.environment()}
         with subprocess.Popen(

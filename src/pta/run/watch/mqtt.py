@@ -20,7 +20,7 @@ from pta.errors import (
     first_line,
     how_to_install,
 )
-from pta.run.watch.change import Change
+from pta.run.watch.change import AnswerChange
 from pta.run.watch.topics import OFFLINE, ONLINE, Regions, Topics
 
 _ADDRESS = re.compile(
@@ -58,7 +58,9 @@ class MqttMessages:
         home_assistant: whether to tell Home Assistant of the regions.
     """
 
-    def __init__(self, broker: Broker, regions: Regions, latest: Iterable[Change], *, home_assistant: bool) -> None:
+    def __init__(
+        self, broker: Broker, regions: Regions, latest: Iterable[AnswerChange], *, home_assistant: bool
+    ) -> None:
         from paho.mqtt.client import Client
         from paho.mqtt.enums import CallbackAPIVersion
 
@@ -84,7 +86,7 @@ class MqttMessages:
         client.connect_async(broker.host, broker.port)
         client.loop_start()
 
-    def deliver(self, change: Change) -> None:
+    def deliver(self, change: AnswerChange) -> None:
         """Publish a change; raises an error if the broker does not say that it has it."""
         self._publish(*self._message(change))
 
@@ -110,7 +112,7 @@ class MqttMessages:
         ending.start()
         ending.join(_STEP_SECONDS)
 
-    def _message(self, change: Change) -> tuple[str, str]:
+    def _message(self, change: AnswerChange) -> tuple[str, str]:
         return self._topics.state(change.camera, change.region), json.dumps(change.as_dict())
 
     def _publish(self, topic: str, message: str) -> None:

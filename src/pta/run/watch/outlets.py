@@ -8,17 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.monitor import Alarm
-from pta.run.watch.change import Change
+from pta.run.watch.change import AnswerChange
 from pta.run.watch.delivery import Delivery
 from pta.run.watch.mqtt import MqttMessages
-from pta.run.watch.snapshots import Snapshots
+from pta.run.watch.snapshots import SnapshotFolder
 from pta.run.watch.topics import OFFLINE, ONLINE
 from pta.run.webhook import Receiver, Webhook
 
 _PICTURES = 32  # that wait at most
 
 
-def posting(receiver: Receiver) -> Callable[[Change], None]:
+def posting(receiver: Receiver) -> Callable[[AnswerChange], None]:
     """What sends a change as signed JSON."""
     return lambda change: receiver.post(json.dumps({"kind": "change", **change.as_dict()}).encode())
 
@@ -33,8 +33,8 @@ class Outlets:
 
     def __init__(
         self,
-        actions: Sequence[Delivery[Change]],
-        snapshots: Snapshots | None = None,
+        actions: Sequence[Delivery[AnswerChange]],
+        snapshots: SnapshotFolder | None = None,
         mqtt: MqttMessages | None = None,
         alarms: Webhook | None = None,
     ) -> None:
@@ -44,11 +44,11 @@ class Outlets:
         )
 
     @property
-    def waiting(self) -> dict[str, list[Change]]:
+    def waiting(self) -> dict[str, list[AnswerChange]]:
         """The changes that are not delivered yet, by the name of the action."""
         return {one.name: one.waiting for one in self._actions}
 
-    def put(self, change: Change, picture: NDArray[np.uint8]) -> None:
+    def put(self, change: AnswerChange, picture: NDArray[np.uint8]) -> None:
         """Hand a change on."""
         for one in self._actions:
             one.put(change)
@@ -93,5 +93,5 @@ class Outlets:
         return said
 
     @property
-    def _all(self) -> list[Delivery[Change] | Delivery[tuple[Change, NDArray[np.uint8]]]]:
+    def _all(self) -> list[Delivery[AnswerChange] | Delivery[tuple[AnswerChange, NDArray[np.uint8]]]]:
         return [*self._actions, *([] if self._pictures is None else [self._pictures])]

@@ -12,7 +12,7 @@ from pta.door.video import Frame, VideoAddress
 from pta.errors import StateMismatch
 from pta.run.classifier import Classifier
 from pta.run.saved_stream import StreamRecord, read_record
-from pta.run.watch.change import Change, RegionName
+from pta.run.watch.change import AnswerChange, RegionName
 from pta.run.watch.confirm import Confirm, Confirmation
 from pta.run.watch.rows import RowPlace
 
@@ -29,9 +29,9 @@ class Course:
     last: tuple[int, float] = (0, -1.0)  # of the last frame: how often time stamps had jumped back, and its time
     changes: int = 0
     gap: float | None = None  # seconds that were lost since the last change
-    newest: Change | None = None
+    newest: AnswerChange | None = None
     rows: RowPlace | None = None  # the end of the rows when it was saved
-    waiting: dict[str, list[Change]] = field(default_factory=dict)  # what each action had not delivered then
+    waiting: dict[str, list[AnswerChange]] = field(default_factory=dict)  # what each action had not delivered then
 
     @classmethod
     def unpacked(cls, kept: Mapping[str, Any], needs: Confirmation) -> Self:
@@ -43,9 +43,9 @@ class Course:
         more = {
             "confirm": Confirm.unpacked(needs, kept["confirm"]),
             "last": (jumps, at),
-            "newest": None if newest is None else Change.from_dict(newest),
+            "newest": None if newest is None else AnswerChange.from_dict(newest),
             "rows": None if rows is None else RowPlace(**rows),
-            "waiting": {name: list(map(Change.from_dict, changes)) for name, changes in kept["waiting"].items()},
+            "waiting": {name: list(map(AnswerChange.from_dict, changes)) for name, changes in kept["waiting"].items()},
         }
         return cls(**{**kept, **more})
 
@@ -103,7 +103,7 @@ class WatchedRegion:
         """Whether a frame comes after those that were answered; a file begins a little earlier after a stop."""
         return self._is_live or (frame.jumps, frame.time) > self.course.last
 
-    def answer(self, frames: Sequence[Frame], samples: Samples) -> list[tuple[Change, Frame]]:
+    def answer(self, frames: Sequence[Frame], samples: Samples) -> list[tuple[AnswerChange, Frame]]:
         """Answer at least one frame and learn from it; the frames with which the answer changes."""
         columns = self.classifier.answers(samples, learn=True, top=len(self.classifier.classes)).columns
         changes = []
@@ -117,7 +117,7 @@ class WatchedRegion:
                 self.course.changes, self.changes = self.course.changes + 1, self.changes + 1
                 at = _shown(frame.time, is_live=self._is_live)
                 probability, number, gap = round(probabilities[label], 6), self.course.changes, self.course.gap
-                change = Change(at, *self.name, label, probability, previous, number, gap)
+                change = AnswerChange(at, *self.name, label, probability, previous, number, gap)
                 self.course.newest, self.course.gap = change, None
                 changes.append((change, frame))
         return changes
@@ -133,7 +133,7 @@ class WatchedRegion:
         self._is_new = False
         course.frames, course.last = course.frames + 1, (frame.jumps, frame.time)
 
-    def save(self, rows: RowPlace | None, waiting: Mapping[str, Sequence[Change]], every: float) -> None:
+    def save(self, rows: RowPlace | None, waiting: Mapping[str, Sequence[AnswerChange]], every: float) -> None:
         """Save what was learned, and the course; it is due again after so many seconds, or later if saving is slow.
 
         `rows` is the end of the rows, which have all changes but those that are waiting.

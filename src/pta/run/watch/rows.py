@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pta.door.safe_text import csv_cell, from_csv_cell, to_json
 from pta.errors import UnreadableFile, explaining
-from pta.run.watch.change import COLUMNS, Change, RegionName
+from pta.run.watch.change import COLUMNS, AnswerChange, RegionName
 
 _LONGEST_ROW = 2**16
 
@@ -49,7 +49,7 @@ class ChangeRows:
         """The end of the file, and the number of the last change of each region before it, if it was written here or
         after the region's place. It is replaced as one, because other threads read it."""
 
-    def deliver(self, change: Change) -> None:
+    def deliver(self, change: AnswerChange) -> None:
         """Add the row of a change, and flush it to the disk."""
         place, numbers = self.covered
         if change.number > numbers.get(change.place, 0):
@@ -106,10 +106,10 @@ class ChangeRows:
             at += len(line)
 
 
-def formatted(change: Change, *, is_csv: bool) -> str:
+def formatted(change: AnswerChange, *, is_csv: bool) -> str:
     """The row of a change.
 
-    >>> formatted(Change("12.500", "yard", "gate", "open", 0.75, None, 1), is_csv=True)
+    >>> formatted(AnswerChange("12.500", "yard", "gate", "open", 0.75, None, 1), is_csv=True)
     '12.500,yard,gate,open,0.75,,1,\\n'
     """
     if not is_csv:

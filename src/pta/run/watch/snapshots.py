@@ -13,13 +13,13 @@ from PIL import Image
 
 from pta.door.plain_files import make_own_folder
 from pta.errors import MachineFailure, explaining
-from pta.run.watch.change import Change
+from pta.run.watch.change import AnswerChange
 
 _OWN = re.compile(r"pta-[\w.-]+\.jpg|\.pta-[0-9a-f]{16}", re.ASCII)  # the latter if a kill came before its name
 _LONGEST = 40  # characters of each part of a name
 
 
-class Snapshots:
+class SnapshotFolder:
     """Keeps at most so many bytes of pictures; files of other names stay as they are."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
@@ -32,7 +32,7 @@ class Snapshots:
         files = sorted((one.st_mtime_ns, entry.name, one.st_size) for entry, one in found if S_ISREG(one.st_mode))
         self._kept = {name: size for _, name, size in files}  # the oldest first
 
-    def deliver(self, taken: tuple[Change, NDArray[np.uint8]]) -> None:
+    def deliver(self, taken: tuple[AnswerChange, NDArray[np.uint8]]) -> None:
         """Write the picture of a change; the same change again replaces it."""
         change, pixels = taken
         encoded = BytesIO()
