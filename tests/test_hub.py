@@ -44,7 +44,8 @@ def hub(monkeypatch, tmp_path):
     with fake_hub() as running:
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", running.url)
         template = running.url + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        for module in (huggingface_hub.constants, huggingface_hub.file_download):  # the latter before version 1
+            monkeypatch.setattr(module, "HUGGINGFACE_CO_URL_TEMPLATE", template, raising=False)
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
         running.how = {"token": running.token, "cache_dir": tmp_path / "cache"}
         yield running

@@ -120,7 +120,7 @@ class HubModel(ModelHubMixin):  # type: ignore[misc]  # huggingface_hub is optio
         with asking_hub(f"{self.repository} was not sent"):
             if private:
                 self._require_not_public(token)
-            return self.push_to_hub(self.repository, private=private, token=token, **how)
+            return self.push_to_hub(self.repository, private=private, token=token, **how).commit_url
 
     def _save_pretrained(self, folder: Path) -> None:
         for name, content in self.files.items():
