@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 _SERVER = """
 import json, os, signal, socket, sys
@@ -70,7 +71,7 @@ class Commands:
         self.stdin = os.fdopen(self.stdin, "wb", buffering=0)
         self.stdout, self.stderr = os.fdopen(self.stdout), os.fdopen(self.stderr)
         self._pipes = [self.stdin, self.stdout, self.stderr]
-        environment = {"PTA_CACHE": str(folder / "cache"), **dict(environment)}
+        environment = {"PTA_CACHE": str(_own_cache(folder)), **dict(environment)}
         job = {"arguments": list(map(str, arguments)), "folder": str(folder), "environment": environment}
         message = json.dumps(job | {"first": first, "to_the_end": to_the_end}).encode()
         socket.send_fds(self._asked, [message], [stdin, out if stdout is None else stdout.fileno(), err])
@@ -107,3 +108,12 @@ class Commands:
     def _close_pipes(self):
         for pipe in self._pipes:
             pipe.close()
+
+
+def _own_cache(folder):
+    """A cache for a folder, but for compiled code: a command would compile it anew at each start."""
+    own, compiled = folder / "cache", Path(os.environ.get("PTA_CACHE", "")) / "numba"
+    own.mkdir(exist_ok=True)
+    if compiled.is_symlink() and not (own / "numba").is_symlink():
+        (own / "numba").symlink_to(compiled.resolve())
+    return own
