@@ -6,6 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 
 import numpy as np
+from http_camera import serving
 from photos import FASHION
 from PIL import Image
 
@@ -78,13 +79,5 @@ class DoorCamera(ThreadingHTTPServer):
 
 @contextmanager
 def door_camera(**how):
-    server = DoorCamera(**how)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
+    with serving(DoorCamera(**how)) as server:
         yield server
-    finally:
-        server.stopping.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()

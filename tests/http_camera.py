@@ -160,14 +160,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def http_camera(wrap=None):
-    """The server, at `url`; `wrap` may make TLS of its socket."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.daemon_threads, server.block_on_close = False, True
-    server.asked, server.number, server.stopping = [], 0, threading.Event()
-    if wrap is not None:
-        server.socket = wrap(server.socket)
-    server.url = f"{'http' if wrap is None else 'https'}://127.0.0.1:{server.server_port}"
+def serving(server):
+    """A server that answers in a thread, and ends what it was doing when the block is left."""
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:
@@ -177,3 +171,16 @@ def http_camera(wrap=None):
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def http_camera(wrap=None):
+    """The server, at `url`; `wrap` may make TLS of its socket."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.daemon_threads, server.block_on_close = False, True
+    server.asked, server.number, server.stopping = [], 0, threading.Event()
+    if wrap is not None:
+        server.socket = wrap(server.socket)
+    server.url = f"{'http' if wrap is None else 'https'}://127.0.0.1:{server.server_port}"
+    with serving(server):
+        yield server

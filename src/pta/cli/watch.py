@@ -2,7 +2,6 @@
 
 import signal
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from threading import Event
 from typing import Annotated
@@ -17,7 +16,8 @@ from pta.cli.watch_outlets import opened_outlets
 from pta.core.modality import IMAGES
 from pta.door.claims import sole_writers
 from pta.door.plain_files import make_folder
-from pta.errors import InvalidParameter, MachineFailure, MissingPackage, PtaError, how_to_install
+from pta.door.video import require_pyav
+from pta.errors import InvalidParameter, MachineFailure, PtaError
 from pta.methods import adapter_class
 from pta.methods.state_file import require_saved_for
 from pta.monitor.silence import Silence
@@ -79,8 +79,7 @@ def _require_alone(context: typer.Context) -> None:
 
 def _require_usable(given: WatchOptions, named: NamedModel, cameras: Sequence[NamedCamera]) -> None:
     """Check what needs neither the model nor a camera."""
-    if find_spec("av") is None:
-        raise MissingPackage(f"videos and cameras need PyAV; {how_to_install('video')}")
+    require_pyav()
     method = adapter_class(given.method.name)
     _ = given.method.parameters
     if method.scope != "sample":

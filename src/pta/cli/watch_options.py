@@ -207,16 +207,20 @@ def _command(kind: type[Given]) -> tuple[Any, list[Given]]:
 
 def _keys(kind: type[Any]) -> dict[str, Any]:
     """The options of a dataclass by their keys."""
-    return {one.opts[0].removeprefix("--").replace("-", "_"): one for one in _command(kind)[0].params}
+    return _options_by_key(_command(kind)[0])
+
+
+def _options_by_key(command: Any) -> dict[str, Any]:
+    return {one.opts[0].removeprefix("--").replace("-", "_"): one for one in command.params}
 
 
 def _options(kind: type[Given], table: Mapping[str, Any], more: Iterable[str] = ()) -> Given:
     """The dataclass from a table of the configuration, as if its keys had been options of a command."""
-    known = _keys(kind)
+    command, taken = _command(kind)
+    known = _options_by_key(command)
     for key in table:
         if key not in known:
             raise InvalidParameter(f"there is no key {shown(key)}; {nearest(key, [*known, *more])}")
-    command, taken = _command(kind)
     arguments = [word for key, value in table.items() for word in _words(key, value, known[key])]
     try:
         command.main(arguments, standalone_mode=False)

@@ -108,9 +108,7 @@ def open_samples(
     if class_names is not None:
         require_texts("class names", class_names)
     if video is not None and video.takes(str(source)):
-        if modality != IMAGES:
-            raise InvalidParameter(f"a video holds pictures, but the model reads {modality.name}s")
-        return open_video(str(source), class_names, video, limits)
+        return open_video(str(source), class_names, video, modality, limits)
     require_place_with_samples(str(source))
     if isinstance(source, str):
         name = source.partition("/")[0]

@@ -2,9 +2,8 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -133,6 +132,7 @@ def _predicted(
     labels: Mapping[str, int] | None,
     watch: WatchedStream | SeparateStreams | None,
 ) -> PredictedBatch:
+    frames = [sample for _, sample in part.samples if isinstance(sample, VideoSample)]
     taken, answered = ([sample.key for _, sample in samples] for samples in (part.taken, part.samples))
     if part.samples:
         on_device = part.on_device if classifier.adapter.classifier.anchors.is_cuda else None
@@ -141,20 +141,13 @@ def _predicted(
         if watch is None:
             answers = classifier.answers(samples, learn=learn, top=top, labels=told)
         else:
-            known = [sample for _, sample in part.samples if isinstance(sample, VideoSample)]
-            sources = [one.source for one in known] or sources_of(answered, classifier.classes)
+            sources = [one.source for one in frames] or sources_of(answered, classifier.classes)
             answers = watch.answers(samples, learn=learn, top=top, labels=told, sources=sources)
     else:
         answers = AnswerBatch(torch.empty(0, 2 * top + 3), ())
-    answers.about = _about([sample for _, sample in part.samples])
+    answers.about = {name: [one.about[name] for one in frames] for name in (frames[0].about if frames else ())}
     answers.given_up = _given_up(part)
     return PredictedBatch(taken, answered, answers, [error for _, error in part.failures])
-
-
-def _about(samples: Sequence[SampleReference]) -> dict[str, list[Any]]:
-    """The columns of frames."""
-    frames = [sample.about for sample in samples if isinstance(sample, VideoSample)]
-    return {name: [one[name] for one in frames] for name in (frames[0] if frames else ())}
 
 
 def _given_up(part: Encoded[SampleReference]) -> dict[int, tuple[str, str]]:

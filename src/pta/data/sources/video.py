@@ -74,6 +74,11 @@ class VideoSample:
         return _as_ppm(frame)
 
 
+def _require_pictures(modality: Modality) -> None:
+    if modality != IMAGES:
+        raise InvalidParameter(f"a video holds pictures, but the model reads {modality.name}s")
+
+
 def _as_ppm(frame: Frame) -> bytes:
     height, width, _ = frame.image.shape
     return b"P6\n%d %d\n255\n" % (width, height) + frame.image.tobytes()
@@ -83,8 +88,7 @@ class VideoFrames:
     """The frames of video files one after the other, or of one camera, in the order in which they come."""
 
     def __init__(self, places: Sequence[str], reading: VideoReading, modality: Modality, limits: Limits) -> None:
-        if modality != IMAGES:
-            raise InvalidParameter(f"a video holds pictures, but the model reads {modality.name}s")
+        _require_pictures(modality)
         self._addresses = [reading.address(place) for place in places]
         self.is_live = any(address.is_live for address in self._addresses)
         if self.is_live and len(places) > 1:
@@ -230,9 +234,10 @@ class _Reader:
 
 
 def open_video(
-    source: str, class_names: Sequence[str] | None, reading: VideoReading, limits: Limits = USUAL_LIMITS
+    source: str, class_names: Sequence[str] | None, reading: VideoReading, modality: Modality, limits: Limits
 ) -> SampleSet:
     """The frames of a file, without labels. They are counted first, so the file is decoded twice."""
+    _require_pictures(modality)
     address = reading.address(source)
     if address.is_live:
         raise UnreadableFile(f"{address} has no end, and a feature file has one; record it to a file first")

@@ -81,8 +81,7 @@ class Camera:
         first: float = 0.0,
         pauses: Iterable[float] = _PAUSES,
     ) -> None:
-        if find_spec("av") is None:
-            raise MissingPackage(f"videos need PyAV; {how_to_install('video')}")
+        require_pyav()
         timing = timing or Timing()
         if address.is_live and not timing.is_whole:
             raise UnreadableFile(f"{address} is live; --start and --end are for files")
@@ -218,6 +217,12 @@ class Camera:
             self.counts.jumps, self.last, self.failure = jumps, now, None
             self._changed.notify_all()
         self._on_change()
+
+
+def require_pyav() -> None:
+    """Refuse a machine without what decodes videos."""
+    if find_spec("av") is None:
+        raise MissingPackage(f"videos need PyAV; {how_to_install('video')}")
 
 
 def video_frames(camera: Camera) -> Generator[list[Frame]]:

@@ -140,7 +140,7 @@ def _kept_graph(encoder: ImageEncoder, on_export: Callable[[], None]) -> bytes:
     on_export()
     content = _exported(encoder)
     if place is None:
-        folder_is = f"{default_cache() / 'onnx'} is no folder that this user alone can write to"
+        folder_is = f"{default_cache() / 'onnx'} is not a folder that this user alone can write to"
         warnings.warn(f"{folder_is}: the image tower was exported for this process alone", stacklevel=4)
         return content
     try:
