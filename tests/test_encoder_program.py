@@ -6,11 +6,13 @@ On a GPU the same claims are tested with the real compiler; elsewhere with one t
 import importlib
 import os
 import threading
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 from processes import PATIENCE
+from torch._dynamo.testing import CompileCounter
 
 from pta.data.fashion import load_fashion_test
 from pta.errors import InvalidParameter
@@ -20,6 +22,7 @@ from pta.run.gpu import encoder_program
 from pta.run.gpu.encoder_program import EncoderProgram, can_be_compiled
 
 HAS_GPU = torch.cuda.is_available()
+COMPILE = torch.compile
 PIXELS = torch.from_numpy(load_fashion_test().images[:22, None].copy())
 
 
@@ -105,6 +108,15 @@ def test_features_of_one_file_are_all_made_by_one_program(encoder, compiler):
     program = EncoderProgram(encoder, 4, expected=22, whole=True)
     assert_features(encoder, [program(part) for part in PIXELS.split(4)])
     assert (compiler.compiled, compiler.recorded, compiler.replayed) == (1, 1, 6)
+
+
+def test_what_was_compiled_in_the_background_is_not_compiled_again_for_the_batches(encoder, compiler, monkeypatch):
+    counter = CompileCounter()
+    monkeypatch.setattr(torch, "compile", partial(COMPILE, backend=counter))
+    program = EncoderProgram(encoder, 4, expected=22, whole=True)
+    assert_features(encoder, [program(part) for part in PIXELS.split(4)])
+    assert (compiler.recorded, compiler.replayed) == (1, 6)
+    assert counter.frame_count == 1
 
 
 def test_a_compiler_that_fails_leaves_the_model_as_it_is_but_does_not_make_half_a_file(encoder, compiler):

@@ -9,7 +9,6 @@ import torch
 from pta.data.prompts import write_anchors
 from pta.door import private_cache as module
 from pta.door.private_cache import default_cache, private_cache
-from pta.engines.gpu import processors
 
 
 @pytest.fixture
@@ -111,8 +110,8 @@ def test_torch_and_triton_keep_code_there_unless_they_are_told_where(kept, monke
         kept.mkdir(parents=True)
         kept.chmod(0o777)
     removed = []
-    monkeypatch.setattr(processors.atexit, "register", lambda *call, **how: removed.append(call[1]))
-    processors.keep_code_private.__wrapped__()
+    monkeypatch.setattr(module.atexit, "register", lambda *call, **how: removed.append(call[1]))
+    module.keep_code_private.__wrapped__()
     folder = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).parent
     assert os.environ["TRITON_CACHE_DIR"] == "/chosen"
     assert removed == ([] if is_private else [folder])
@@ -131,3 +130,12 @@ def test_the_usual_place_of_the_cache_follows_the_environment(tmp_path, monkeypa
     assert default_cache() == tmp_path / "xdg" / "pta"
     monkeypatch.setenv("PTA_CACHE", str(tmp_path / "own"))
     assert default_cache() == tmp_path / "own"
+
+
+def test_a_user_without_a_home_keeps_nothing(monkeypatch):
+    for name in ("PTA_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", Path("~nobody of this name").expanduser)
+    write_anchors(default_cache(), "a key", torch.eye(2))
+    assert private_cache("kernels") is None
+    assert not default_cache().exists()

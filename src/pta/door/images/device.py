@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from pta.door.images.preprocessing import Preprocessing, require_bytes
 from pta.door.images.resize_weights import BITS, across_first, count_taps, line_weights, needed_pixels
+from pta.door.private_cache import keep_code_private
 
 Numbers = npt.NDArray[np.int64]
 
@@ -85,6 +86,7 @@ def resize_by_kernel(pictures: Sequence[Tensor], preprocess: Preprocessing) -> T
     """The same for a whole batch at once, in Triton."""
     from pta.door.images.ragged_kernel import resize_lines
 
+    keep_code_private()
     channels, size, device = len(preprocess.mean), preprocess.size, pictures[0].device
     plans = [plan(*picture.shape[1:], preprocess) for picture in pictures]
     needed = np.array([then.needed for _, then in plans])

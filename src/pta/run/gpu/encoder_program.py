@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from pta.door.foreign import failure_of
-from pta.engines.gpu.processors import keep_code_private
+from pta.door.private_cache import keep_code_private
 from pta.errors import InvalidParameter, first_line
 from pta.models import Encoder, ImageEncoder
 
@@ -217,7 +217,7 @@ class _Compiling:
 
     def _run(self) -> None:
         compiled = compiled_by_torch(self._encoder.encode_unchecked)
-        with on(self._like.device):
+        with on(self._like.device), torch.no_grad():  # as its callers: for others torch would compile again
             self._failure = failure_of(lambda: compiled(self._like))
         self._encode = compiled if self._failure is None else self._encode
         atexit.unregister(self._break_off)
