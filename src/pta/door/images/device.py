@@ -4,7 +4,7 @@ Frames of one size are resized by `DevicePreprocessing`, pictures of different s
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from pta.door.foreign import works
 from pta.door.images.preprocessing import Preprocessing, require_bytes
 from pta.door.images.resize_weights import BITS, across_first, count_taps, line_weights, needed_pixels
 from pta.door.private_cache import keep_code_private
@@ -69,6 +70,19 @@ class _Pass(nn.Module):
         return total.bitwise_right_shift_(BITS).clamp_(0, 255).to(torch.uint8)
 
 
+@cache
+def kernel_runs_on(device: torch.device) -> bool:
+    """Whether a device resizes pictures of different sizes at once; if it should and cannot, says why."""
+    if device.type != "cuda" or find_spec("triton") is None:
+        return False
+    keep_code_private()
+
+    def trial() -> None:
+        resize_by_kernel([torch.zeros(3, 4, 4, dtype=torch.uint8, device=device)], Preprocessing(2))
+
+    return works(trial, "pictures are resized one by one")
+
+
 def resize_ragged(pictures: Sequence[Tensor], preprocess: Preprocessing) -> Tensor:
     """Pictures uint8 channels×height×width on one device, in any memory layout, to uint8 N×channels×size×size.
 
@@ -76,7 +90,7 @@ def resize_ragged(pictures: Sequence[Tensor], preprocess: Preprocessing) -> Tens
     >>> resize_ragged(pictures, Preprocessing(size=24)).shape
     torch.Size([2, 3, 24, 24])
     """
-    if pictures[0].is_cuda and find_spec("triton") is not None:
+    if kernel_runs_on(pictures[0].device):
         return resize_by_kernel(pictures, preprocess)
     alone = ((DevicePreprocessing(preprocess, *one.shape[1:]).to(one.device), one) for one in pictures)
     return torch.cat([resize(one[None]) for resize, one in alone])
@@ -86,7 +100,6 @@ def resize_by_kernel(pictures: Sequence[Tensor], preprocess: Preprocessing) -> T
     """The same for a whole batch at once, in Triton."""
     from pta.door.images.ragged_kernel import resize_lines
 
-    keep_code_private()
     channels, size, device = len(preprocess.mean), preprocess.size, pictures[0].device
     plans = [plan(*picture.shape[1:], preprocess) for picture in pictures]
     needed = np.array([then.needed for _, then in plans])
@@ -95,16 +108,17 @@ def resize_by_kernel(pictures: Sequence[Tensor], preprocess: Preprocessing) -> T
     lengths = tuple(dict.fromkeys(side.lengths for plan in plans for side in plan))
     first, weights = _line_weights(lengths, size, preprocess.resample, device)
     fields = torch.from_numpy(_fields(pictures, plans, lengths, halfway, resized)).to(device)
-    for number, most in enumerate((int(needed.max()), size)):
-        blocks = -(-most // _LINES) * -(-size // _PIXELS)
-        resize_lines[blocks, len(pictures), channels](
-            *(fields[number], first, weights, size, len(lengths)),
-            FIELDS=fields.shape[2],
-            BITS=BITS,
-            LINES=_LINES,
-            PIXELS=_PIXELS,
-            LINES_ARE_NEAR=number == 1,
-        )
+    with torch.cuda.device_of(resized):  # type: ignore[no-untyped-call]
+        for number, most in enumerate((int(needed.max()), size)):
+            blocks = -(-most // _LINES) * -(-size // _PIXELS)
+            resize_lines[blocks, len(pictures), channels](
+                *(fields[number], first, weights, size, len(lengths)),
+                FIELDS=fields.shape[2],
+                BITS=BITS,
+                LINES=_LINES,
+                PIXELS=_PIXELS,
+                LINES_ARE_NEAR=number == 1,
+            )
     return resized
 
 
