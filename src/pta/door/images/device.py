@@ -76,11 +76,10 @@ def kernel_runs_on(device: torch.device) -> bool:
     if device.type != "cuda" or find_spec("triton") is None:
         return False
     keep_code_private()
-
-    def trial() -> None:
-        resize_by_kernel([torch.zeros(3, 4, 4, dtype=torch.uint8, device=device)], Preprocessing(2))
-
-    return works(trial, "pictures are resized one by one")
+    return works(
+        lambda: resize_by_kernel([torch.zeros(3, 4, 4, dtype=torch.uint8, device=device)], Preprocessing(2)),
+        "pictures are resized one by one",
+    )
 
 
 def resize_ragged(pictures: Sequence[Tensor], preprocess: Preprocessing) -> Tensor:
