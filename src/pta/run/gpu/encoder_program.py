@@ -137,7 +137,7 @@ class EncoderProgram:
         if self._compiling is None and (self.expects_many or self._done >= COMPILED_FROM):
             self._raw = torch.zeros((self._batch, *raw.shape[1:]), dtype=raw.dtype, device=self.encoder.device)
             self._compiling = _Compiling(self.encoder, self._raw)
-        if self._compiling is None or not self._whole and self._compiling.thread.is_alive():
+        if self._compiling is None or (not self._whole and self._compiling.thread.is_alive()):
             return
         encode = self._compiling.wait(must_succeed=self._whole)
         with ON_DEVICE:
