@@ -106,6 +106,8 @@ def test_torch_and_triton_keep_code_there_unless_they_are_told_where(kept, monke
     monkeypatch.setenv("TRITON_CACHE_DIR", "/chosen")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")  # so that it is restored
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    monkeypatch.setenv("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "")
+    monkeypatch.delenv("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS")
     if not is_private:
         kept.mkdir(parents=True)
         kept.chmod(0o777)
@@ -114,6 +116,7 @@ def test_torch_and_triton_keep_code_there_unless_they_are_told_where(kept, monke
     module.keep_code_private.__wrapped__()
     folder = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).parent
     assert os.environ["TRITON_CACHE_DIR"] == "/chosen"
+    assert os.environ["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] == "0"
     assert removed == ([] if is_private else [folder])
     assert (folder == kept / "torch") == is_private
     assert folder.stat().st_mode & 0o777 == 0o700

@@ -49,6 +49,8 @@ def keep_code_private() -> None:
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
         os.environ.setdefault(name, str(folder / name.split("_")[0].lower()))
+    # these lie in torch's own choice whatever it is told
+    os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
 
 
 def _made_safe(folder: Path) -> bool:
