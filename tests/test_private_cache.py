@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from pta.data.prompts import write_anchors
 from pta.door import private_cache as module
@@ -142,3 +143,14 @@ def test_a_user_without_a_home_keeps_nothing(monkeypatch):
     write_anchors(default_cache(), "a key", torch.eye(2))
     assert private_cache("kernels") is None
     assert not default_cache().exists()
+
+
+def test_torchs_own_choice_is_not_taken_for_the_users(kept, monkeypatch):
+    """Importing transformers makes torch write it into the environment."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/chosen")
+    monkeypatch.setenv("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
+    for given in (default_cache_dir(), "/chosen/for/torch"):
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", given)
+        module.keep_code_private.__wrapped__()
+        is_users = given.startswith("/chosen")
+        assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == (given if is_users else str(kept / "torch/torchinductor"))

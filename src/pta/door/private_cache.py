@@ -47,6 +47,9 @@ def keep_code_private() -> None:
     if folder is None:
         folder = Path(tempfile.mkdtemp())
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    shared = f"{tempfile.gettempdir()}/torchinductor_"
+    if os.environ.get("TORCHINDUCTOR_CACHE_DIR", "").startswith(shared):  # torch wrote its choice there, not the user
+        del os.environ["TORCHINDUCTOR_CACHE_DIR"]
     for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
         os.environ.setdefault(name, str(folder / name.split("_")[0].lower()))
     # these lie in torch's own choice whatever it is told
