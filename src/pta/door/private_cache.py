@@ -48,10 +48,9 @@ def keep_code_private() -> None:
         folder = Path(tempfile.mkdtemp())
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     shared = f"{tempfile.gettempdir()}/torchinductor_"
-    if os.environ.get("TORCHINDUCTOR_CACHE_DIR", "").startswith(shared):  # torch wrote its choice there, not the user
-        del os.environ["TORCHINDUCTOR_CACHE_DIR"]
     for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
-        os.environ.setdefault(name, str(folder / name.split("_")[0].lower()))
+        if os.environ.get(name, shared).startswith(shared):  # nothing, or torch's own choice, which it writes there
+            os.environ[name] = str(folder / name.split("_")[0].lower())
     # these lie in torch's own choice whatever it is told
     os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
 
