@@ -265,5 +265,12 @@ def test_where_the_own_folder_cannot_be_written_to_nothing_is_kept_beside_the_pa
     assert (loop(3), loop.stats.cache_path) == (3, None)
 
 
+def test_where_nothing_is_compiled_loops_run_as_they_are_written(monkeypatch):
+    from pta.door import compiled
+
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)  # NUMBA_DISABLE_JIT
+    assert compiled.compiled(nogil=True)(unchanged) is unchanged
+
+
 def unchanged(number):
     return number

@@ -6,11 +6,13 @@ On a GPU the same claims are tested with the real compiler; elsewhere with one t
 import importlib
 import os
 import threading
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 from processes import PATIENCE
+from torch._dynamo.testing import CompileCounter
 
 from pta.data.fashion import load_fashion_test
 from pta.errors import InvalidParameter
@@ -20,6 +22,7 @@ from pta.run.gpu import encoder_program
 from pta.run.gpu.encoder_program import EncoderProgram, can_be_compiled
 
 HAS_GPU = torch.cuda.is_available()
+COMPILE = torch.compile
 PIXELS = torch.from_numpy(load_fashion_test().images[:22, None].copy())
 
 
@@ -79,7 +82,7 @@ def test_it_begins_as_it_is_and_goes_on_compiled(encoder, compiler):
     given = [program(PIXELS[:4]), program(PIXELS[4:8])]
     assert (compiler.recorded, compiler.replayed) == (0, 0)
     compiler.may_go_on.set()
-    program._compiling._thread.join()
+    program._compiling.thread.join()
     given += [program(part) for part in PIXELS[8:].split(4)]  # the last is no full batch
     assert (compiler.compiled, compiler.recorded, compiler.replayed) == (1, 1, 4)
     assert_features(encoder, given)
@@ -107,13 +110,22 @@ def test_features_of_one_file_are_all_made_by_one_program(encoder, compiler):
     assert (compiler.compiled, compiler.recorded, compiler.replayed) == (1, 1, 6)
 
 
+def test_what_was_compiled_in_the_background_is_not_compiled_again_for_the_batches(encoder, compiler, monkeypatch):
+    counter = CompileCounter()
+    monkeypatch.setattr(torch, "compile", partial(COMPILE, backend=counter))
+    program = EncoderProgram(encoder, 4, expected=22, whole=True)
+    assert_features(encoder, [program(part) for part in PIXELS.split(4)])
+    assert (compiler.recorded, compiler.replayed) == (1, 6)
+    assert counter.frame_count == 1
+
+
 def test_a_compiler_that_fails_leaves_the_model_as_it_is_but_does_not_make_half_a_file(encoder, compiler):
     compiler.failure = RuntimeError("no such instruction\nand more")
     compiler.may_go_on.clear()
     program = EncoderProgram(encoder, 4, expected=22)
     given = [program(PIXELS[:4])]
     compiler.may_go_on.set()
-    program._compiling._thread.join()
+    program._compiling.thread.join()
     with pytest.warns(UserWarning, match=r"torch.compile failed for .*: no such instruction; it runs uncompiled"):
         given += [program(PIXELS[4:8])]
     assert_features(encoder, given, PIXELS[:8])
@@ -146,7 +158,7 @@ def test_compiling_is_broken_off_when_the_interpreter_ends(encoder, compiler):
     program(PIXELS[:4])
     threading.Timer(0.1, compiler.may_go_on.set).start()
     program._compiling._break_off()
-    assert program._compiling.finished
+    assert not program._compiling.thread.is_alive()
 
 
 @pytest.mark.skipif(not HAS_GPU, reason="no GPU")
@@ -155,7 +167,7 @@ def test_on_a_gpu_the_compiled_model_gives_what_the_model_gives(encoder, monkeyp
     monkeypatch.setattr(encoder_program, "COMPILED_FROM", 8)
     program = EncoderProgram(encoder, 4, expected=22, whole=whole)
     given = [program(PIXELS[:4])]
-    program._compiling._thread.join()
+    program._compiling.thread.join()
     given += [program(part) for part in PIXELS[4:].split(4)]
     assert program._recording is not None
     torch.testing.assert_close(torch.cat(given).cpu(), encoder.encode(PIXELS).cpu(), atol=1e-3, rtol=0)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from pta.data.prompts import write_anchors
 from pta.door import private_cache as module
 from pta.door.private_cache import default_cache, private_cache
-from pta.engines.gpu import processors
 
 
 @pytest.fixture
@@ -107,14 +107,17 @@ def test_torch_and_triton_keep_code_there_unless_they_are_told_where(kept, monke
     monkeypatch.setenv("TRITON_CACHE_DIR", "/chosen")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")  # so that it is restored
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    monkeypatch.setenv("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "")
+    monkeypatch.delenv("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS")
     if not is_private:
         kept.mkdir(parents=True)
         kept.chmod(0o777)
     removed = []
-    monkeypatch.setattr(processors.atexit, "register", lambda *call, **how: removed.append(call[1]))
-    processors.keep_code_private.__wrapped__()
+    monkeypatch.setattr(module.atexit, "register", lambda *call, **how: removed.append(call[1]))
+    module.keep_code_private.__wrapped__()
     folder = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).parent
     assert os.environ["TRITON_CACHE_DIR"] == "/chosen"
+    assert os.environ["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] == "0"
     assert removed == ([] if is_private else [folder])
     assert (folder == kept / "torch") == is_private
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -131,3 +134,23 @@ def test_the_usual_place_of_the_cache_follows_the_environment(tmp_path, monkeypa
     assert default_cache() == tmp_path / "xdg" / "pta"
     monkeypatch.setenv("PTA_CACHE", str(tmp_path / "own"))
     assert default_cache() == tmp_path / "own"
+
+
+def test_a_user_without_a_home_keeps_nothing(monkeypatch):
+    for name in ("PTA_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", Path("~nobody of this name").expanduser)
+    write_anchors(default_cache(), "a key", torch.eye(2))
+    assert private_cache("kernels") is None
+    assert not default_cache().exists()
+
+
+def test_torchs_own_choice_is_not_taken_for_the_users(kept, monkeypatch):
+    """Importing transformers makes torch write it into the environment."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/chosen")
+    monkeypatch.setenv("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
+    for given in (default_cache_dir(), "/chosen/for/torch"):
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", given)
+        module.keep_code_private.__wrapped__()
+        is_users = given.startswith("/chosen")
+        assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == (given if is_users else str(kept / "torch/torchinductor"))

@@ -74,7 +74,7 @@ def test_pictures_may_lie_in_one_buffer_and_in_any_layout():
 
 
 def test_without_triton_or_without_a_gpu_the_bytes_are_the_same(monkeypatch):
-    monkeypatch.setattr(device, "find_spec", lambda name: None)
+    monkeypatch.setattr(device, "kernel_runs_on", lambda device: False)
     arrays, preprocess = [noise(30, 41, 1), noise(52, 23, 1)], Preprocessing(16, mean=(0.5,), std=(0.5,))
     assert torch.equal(resize_ragged([planar(one) for one in arrays], preprocess).cpu(), by_pillow(arrays, preprocess))
 
@@ -99,3 +99,14 @@ def test_no_byte_outside_of_the_pictures_is_read(monkeypatch, resample):
     monkeypatch.setattr(torch, "empty", lambda *shape, **how: made.append(empty(*shape, **how)) or made[-1])
     assert resize_by_kernel(pictures, Preprocessing(12, resample=resample)).shape == (2, 3, 12, 12)
     assert len(made) >= 2
+
+
+def test_a_kernel_that_cannot_be_compiled_is_done_without(monkeypatch):
+    def compile(*given):
+        raise RuntimeError("Failed to find C compiler")
+
+    monkeypatch.setattr(device, "resize_by_kernel", compile)
+    monkeypatch.setattr(device, "keep_code_private", lambda: None)
+    with pytest.warns(UserWarning, match="pictures are resized one by one: "):
+        assert not device.kernel_runs_on.__wrapped__(torch.device("cuda"))
+    assert not device.kernel_runs_on(torch.device("cpu"))

@@ -13,6 +13,7 @@ from random_clip import random_state
 from pta.engines.gpu import processors, triton_transformer
 from pta.engines.gpu.triton_transformer import add_and_normalise, class_tokens, linear_with_gelu
 from pta.models.clip.encoder import ClipEncoder
+from pta.models.clip.transformer import ClipBlock
 
 HAS_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if HAS_GPU else "cpu"
@@ -78,6 +79,37 @@ def test_class_tokens_are_those_of_the_blocks(quick, samples):
 def test_nothing_has_these_kernels_without_a_gpu():
     assert HAS_GPU or not processors.transformer_runs_on(torch.device("cpu"))
     assert not ClipEncoder(random_state("ViT"), quick_gelu=True).ready().visual.transformer.has_kernels
+
+
+@pytest.mark.parametrize(
+    ("given", "hidden", "with_gradients", "has_kernels"),
+    [
+        ({}, 512, False, True),
+        ({"dtype": torch.bfloat16}, 512, False, True),
+        ({"dtype": torch.float32}, 512, False, False),
+        ({"is_cuda": False}, 512, False, False),
+        ({"shape": (241, 17, 128)}, 512, False, True),
+        ({"shape": (240, 17, 128)}, 512, False, False),
+        ({}, 508, False, False),
+        ({}, 512, True, False),
+    ],
+)
+def test_kernels_are_for_many_aligned_rows_in_half_precision_without_gradients(
+    monkeypatch, given, hidden, with_gradients, has_kernels
+):
+    state = random_state("ViT")
+    if hidden == 508:
+        for name in state:
+            if name.startswith("visual.") and ".mlp." in name and not name.endswith("c_proj.bias"):
+                state[name] = state[name][:hidden] if ".c_fc." in name else state[name][:, :hidden]
+    transformer = ClipEncoder(state, quick_gelu=True).visual.transformer
+    transformer.has_kernels = True
+    monkeypatch.setattr(triton_transformer, "class_tokens", lambda *given: torch.zeros(1))
+    monkeypatch.setattr(ClipBlock, "forward", lambda block, x: x)
+    monkeypatch.setattr(ClipBlock, "first", lambda block, x: torch.ones(1, 1))
+    x = SimpleNamespace(**{"is_cuda": True, "dtype": torch.float16, "shape": (256, 17, 128)} | given)
+    with torch.set_grad_enabled(with_gradients):
+        assert transformer.first(x) == (0 if has_kernels else 1)
 
 
 @pytest.mark.skipif(not HAS_GPU, reason="no GPU")

@@ -133,7 +133,7 @@ def as_if_on_a_gpu(run, monkeypatch):
     monkeypatch.setattr(program.Program, "_on_gpu", True)
     uploads = SimpleNamespace(send=lambda given, into: into[: len(given)].copy_(given))
     monkeypatch.setattr(program.Program, "_uploads", uploads)
-    monkeypatch.setattr(program, "PendingPredictions", lambda predictions: SimpleNamespace(wait=lambda: predictions))
+    monkeypatch.setattr(program, "Download", lambda tensor: SimpleNamespace(wait=lambda: tensor))
     return run
 
 

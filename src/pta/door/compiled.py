@@ -26,8 +26,8 @@ def _kept_in(folder: Path, function: Function, options: dict[str, Any]) -> Funct
     before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
     try:
         kept = njit(function, cache=True, **options)
-    except RuntimeError:  # no folder can be written to
+        return kept if folder in Path(kept.stats.cache_path).parents else None
+    except (RuntimeError, AttributeError):  # no folder can be written to, or NUMBA_DISABLE_JIT: nothing is compiled
         return None
     finally:
         config.CACHE_DIR = before
-    return kept if folder in Path(kept.stats.cache_path).parents else None

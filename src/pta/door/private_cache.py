@@ -1,6 +1,10 @@
 """Folders in the user's cache, and those for compiled code, which nobody else may write: loading code runs it."""
 
+import atexit
 import os
+import shutil
+import tempfile
+from functools import cache
 from pathlib import Path
 from stat import S_IRWXG, S_IRWXO, S_IWGRP, S_IWOTH
 
@@ -9,7 +13,10 @@ def default_cache() -> Path:
     """`$PTA_CACHE`, else `$XDG_CACHE_HOME/pta`, else `~/.cache/pta`."""
     if own := os.environ.get("PTA_CACHE"):
         return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pta"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pta"
+    except RuntimeError:  # a user without a home can keep nothing
+        return Path(os.devnull) / "pta"
 
 
 def private_cache(name: str) -> Path | None:
@@ -24,9 +31,28 @@ def private_cache(name: str) -> Path | None:
             return None
         # files in it have the rights of the user's umask, which may let a group write
         is_usable = folder.is_dir() and not folder.stat().st_mode & (S_IRWXG | S_IRWXO)
-    except (OSError, RuntimeError):  # there is no home, or it is read-only
+    except (OSError, RuntimeError):  # it is read-only, or links lead in a circle
         return None
     return folder if is_usable else None
+
+
+@cache
+def keep_code_private() -> None:
+    """Let torch and Triton keep what they compile where only this user can write, unless the environment names a place.
+
+    To be called before either compiles. Torch's own choice is a folder that all users share. Where nothing is private,
+    code is kept for this process alone.
+    """
+    folder = private_cache("torch")
+    if folder is None:
+        folder = Path(tempfile.mkdtemp())
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    shared = f"{tempfile.gettempdir()}/torchinductor_"
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        if os.environ.get(name, shared).startswith(shared):  # nothing, or torch's own choice, which it writes there
+            os.environ[name] = str(folder / name.split("_")[0].lower())
+    # these lie in torch's own choice whatever it is told
+    os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
 
 
 def _made_safe(folder: Path) -> bool:

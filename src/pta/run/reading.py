@@ -4,7 +4,6 @@ import zlib
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import Any, Literal
 
 import numpy as np
@@ -23,7 +22,7 @@ from pta.door.images.bare import BaselineJpeg
 from pta.door.images.batch_decoder import DECODE_MEMORY, BatchDecoder, PrepareFile
 from pta.door.images.batch_decoder import Prepared as Picture
 from pta.door.images.decoders import available_decoder
-from pta.door.images.device import resize_ragged
+from pta.door.images.device import kernel_runs_on, resize_ragged
 from pta.door.patience import USUAL_PATIENCE, Patience
 from pta.errors import InvalidParameter, PtaError, naming, nearest, shown
 from pta.models import Encoder, ImageEncoder
@@ -177,8 +176,7 @@ def open_decoding(encoder: Encoder, reading: Reading) -> Decoding:
         if isinstance(encoder, ImageEncoder) and decoder is not None:
             return _OnGpu(encoder, reading, BatchDecoder(decoder, encoder.preprocess, device, **reading.bounds))
         require_decoder(reading.decode, encoder.modality, device)
-    can_resize = device.type == "cuda" and find_spec("triton") is not None and not reading.host_only
-    if isinstance(encoder, ImageEncoder) and can_resize:
+    if isinstance(encoder, ImageEncoder) and not reading.host_only and kernel_runs_on(device):
         return _ResizedOnGpu(encoder, reading)
     return _OnHost(encoder, reading)
 

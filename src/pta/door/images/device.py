@@ -4,7 +4,7 @@ Frames of one size are resized by `DevicePreprocessing`, pictures of different s
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -13,8 +13,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from pta.door.foreign import works
 from pta.door.images.preprocessing import Preprocessing, require_bytes
 from pta.door.images.resize_weights import BITS, across_first, count_taps, line_weights, needed_pixels
+from pta.door.private_cache import keep_code_private
 
 Numbers = npt.NDArray[np.int64]
 
@@ -68,6 +70,18 @@ class _Pass(nn.Module):
         return total.bitwise_right_shift_(BITS).clamp_(0, 255).to(torch.uint8)
 
 
+@cache
+def kernel_runs_on(device: torch.device) -> bool:
+    """Whether a device resizes pictures of different sizes at once; if it should and cannot, says why."""
+    if device.type != "cuda" or find_spec("triton") is None:
+        return False
+    keep_code_private()
+    return works(
+        lambda: resize_by_kernel([torch.zeros(3, 4, 4, dtype=torch.uint8, device=device)], Preprocessing(2)),
+        "pictures are resized one by one",
+    )
+
+
 def resize_ragged(pictures: Sequence[Tensor], preprocess: Preprocessing) -> Tensor:
     """Pictures uint8 channels×height×width on one device, in any memory layout, to uint8 N×channels×size×size.
 
@@ -75,7 +89,7 @@ def resize_ragged(pictures: Sequence[Tensor], preprocess: Preprocessing) -> Tens
     >>> resize_ragged(pictures, Preprocessing(size=24)).shape
     torch.Size([2, 3, 24, 24])
     """
-    if pictures[0].is_cuda and find_spec("triton") is not None:
+    if kernel_runs_on(pictures[0].device):
         return resize_by_kernel(pictures, preprocess)
     alone = ((DevicePreprocessing(preprocess, *one.shape[1:]).to(one.device), one) for one in pictures)
     return torch.cat([resize(one[None]) for resize, one in alone])
@@ -93,16 +107,17 @@ def resize_by_kernel(pictures: Sequence[Tensor], preprocess: Preprocessing) -> T
     lengths = tuple(dict.fromkeys(side.lengths for plan in plans for side in plan))
     first, weights = _line_weights(lengths, size, preprocess.resample, device)
     fields = torch.from_numpy(_fields(pictures, plans, lengths, halfway, resized)).to(device)
-    for number, most in enumerate((int(needed.max()), size)):
-        blocks = -(-most // _LINES) * -(-size // _PIXELS)
-        resize_lines[blocks, len(pictures), channels](
-            *(fields[number], first, weights, size, len(lengths)),
-            FIELDS=fields.shape[2],
-            BITS=BITS,
-            LINES=_LINES,
-            PIXELS=_PIXELS,
-            LINES_ARE_NEAR=number == 1,
-        )
+    with torch.cuda.device_of(resized):  # type: ignore[no-untyped-call]
+        for number, most in enumerate((int(needed.max()), size)):
+            blocks = -(-most // _LINES) * -(-size // _PIXELS)
+            resize_lines[blocks, len(pictures), channels](
+                *(fields[number], first, weights, size, len(lengths)),
+                FIELDS=fields.shape[2],
+                BITS=BITS,
+                LINES=_LINES,
+                PIXELS=_PIXELS,
+                LINES_ARE_NEAR=number == 1,
+            )
     return resized
 
 

@@ -1,33 +1,15 @@
 """Which compilers and kernels can be used on this machine."""
 
-import atexit
-import os
-import shutil
-import tempfile
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
-from pathlib import Path
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from pta.door.private_cache import private_cache
+from pta.door.foreign import works
+from pta.door.private_cache import keep_code_private
 
 _OLDEST_FOR_TRITON, _OLDEST_FOR_TRANSFORMERS = (8, 0), (9, 0)  # compute capability
-
-
-@cache
-def keep_code_private() -> None:
-    """Let torch and Triton keep what they compile where only this user can write, unless the environment names a place.
-
-    Torch's own choice is a folder that all users share. Where nothing is private, code is kept for this process alone.
-    """
-    folder = private_cache("torch")
-    if folder is None:
-        folder = Path(tempfile.mkdtemp())
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
-        os.environ.setdefault(name, str(folder / name.split("_")[0].lower()))
 
 
 @cache
@@ -49,9 +31,11 @@ def transformer_runs_on(device: torch.device) -> bool:
     """Whether a vision transformer in half precision has kernels there."""
     if not triton_runs_on(device) or torch.cuda.get_device_capability(device) < _OLDEST_FOR_TRANSFORMERS:
         return False
-    from pta.engines.gpu.triton_transformer import works_on
+    from pta.engines.gpu.triton_transformer import FEWEST_ROWS, linear_with_gelu
 
-    return works_on(device)
+    x = torch.zeros(FEWEST_ROWS, 64, device=device, dtype=torch.float16)
+    trial = partial(linear_with_gelu, x, x[:64], x[0], quick=True)
+    return works(trial, "vision transformers do without their GPU kernels")
 
 
 @cache

@@ -6,8 +6,6 @@ product that scores every sample against every R as it was before; a kernel that
 by sample while they do; and one that scores the samples after their R has come to rest for good, all at once.
 """
 
-from typing import NamedTuple
-
 import torch
 import triton
 from torch import Tensor
@@ -32,6 +30,8 @@ _SHORTEST_VECTOR = 64
 _A_THREADS_PART_OF_A_VECTOR, _A_THREADS_PART_OF_ROWS = 8, 64  # numbers that it keeps in registers
 _RESTED_ROWS, _RESTED_NUMBERS = 32, 128  # samples, and numbers of each, that a program scores together
 
+_Batch = tuple[Tensor, Tensor, Tensor, Tensor]  # features, z, what scores are added to, and scores
+
 
 def works_on(device: torch.device) -> bool:
     """Whether kernels can be compiled and launched there; if not, says why."""
@@ -40,18 +40,6 @@ def works_on(device: torch.device) -> bool:
     feature = classifier.anchors[:1]
     given = Prototypes.fresh(classifier.anchors), classifier, feature, classifier.logits(feature), rule
     return works(lambda: advance_on_gpu(*given), "PTA does without its GPU kernels")
-
-
-class _Batch(NamedTuple):
-    features: Tensor
-    z: Tensor
-    onto: Tensor | None
-    scores: Tensor
-
-    @property
-    def base(self) -> Tensor:
-        """What a kernel is given in the place of `onto`, which it does not read if there is none."""
-        return self.z if self.onto is None else self.onto
 
 
 def advance_on_gpu(
@@ -72,31 +60,33 @@ def advance_on_gpu(
     if isinstance(z, FakeTensor):  # without numbers no kernel can be launched, and none is needed to know the shape
         return torch.empty_like(z, dtype=torch.float32)
     features, z = features.contiguous(), z.float().contiguous()
-    onto = None if onto is None else onto.float().contiguous()
-    scores = torch.empty_like(z)
+    # a kernel does not read what it is given in the place of `onto` if there is none
+    base, scores = z if onto is None else onto.float().contiguous(), torch.empty_like(z)
     by_steps = len(z) <= MOST_STEPS and table is None and classifier.classes <= _MOST_CLASSES_FOR_A_STEP
     max_batch = 1 if by_steps else min(_MOST_SAMPLES, max(1, _NUMBERS_AT_ONCE // classifier.classes))
     with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
         for start in range(0, len(z), max_batch):
             part = slice(start, start + max_batch)
-            batch = _Batch(features[part], z[part], None if onto is None else onto[part], scores[part])
+            batch = features[part], z[part], base[part], scores[part]
+            how = prototypes, classifier, rule, onto is not None
             if by_steps:
-                _take_step(prototypes, classifier, batch, rule)
+                _take_step(batch, *how)
             elif table is None:
-                touches = find_touches_on_gpu(classifier, batch.features, batch.z, rule)
-                _take_batch(prototypes, classifier, batch, touches, rule)
+                _take_batch(batch, find_touches_on_gpu(classifier, *batch[:2], rule), *how)
             else:
-                _take_batch(prototypes, classifier, batch, table[:, part].contiguous(), rule)
+                _take_batch(batch, table[:, part].contiguous(), *how)
     return scores
 
 
-def _take_step(prototypes: Prototypes, classifier: ZeroShotClassifier, batch: _Batch, rule: Rule) -> None:
+def _take_step(
+    batch: _Batch, prototypes: Prototypes, classifier: ZeroShotClassifier, rule: Rule, has_base: bool
+) -> None:
     C, d = classifier.anchors.shape
     step[(C,)](
-        *(batch.features, batch.z, batch.base, batch.scores, classifier.anchors, *vars(prototypes).values()),
+        *(*batch, classifier.anchors, *vars(prototypes).values()),
         *(C, d, *deciders(classifier, rule), rule.h, *split(rule.w), 1 - rule.w, prototypes.arrived_within),
         **_switches(rule),
-        ONTO=batch.onto is not None,
+        ONTO=has_base,
         D=_padded(d),
         CLASSES=triton.next_power_of_2(C),
         num_warps=_warps(d),
@@ -104,32 +94,33 @@ def _take_step(prototypes: Prototypes, classifier: ZeroShotClassifier, batch: _B
 
 
 def _take_batch(
-    prototypes: Prototypes, classifier: ZeroShotClassifier, batch: _Batch, table: Tensor, rule: Rule
+    batch: _Batch, table: Tensor, prototypes: Prototypes, classifier: ZeroShotClassifier, rule: Rule, has_base: bool
 ) -> None:
-    (B, C), d = batch.z.shape, classifier.dim
-    D, warps, onto = _padded(d), _warps(d), batch.onto is not None
+    features, z, base, scores = batch
+    (B, C), d = z.shape, classifier.dim
+    D, warps = _padded(d), _warps(d)
     numbers = B, C, d, classifier.scale, classifier.bias
     rests = torch.empty(C, dtype=torch.int32, device=table.device)
-    F, R = batch.features.to(prototypes.anchored.dtype), prototypes.anchored
-    if batch.onto is None:
-        torch.mm(F * classifier.scale, R.T, out=batch.scores)
+    F, R = features.to(prototypes.anchored.dtype), prototypes.anchored
+    if has_base:
+        torch.addmm(base, F, R.T, alpha=classifier.scale, out=scores)
     else:
-        torch.addmm(batch.onto, F, R.T, alpha=classifier.scale, out=batch.scores)
+        torch.mm(F * classifier.scale, R.T, out=scores)
     if classifier.bias:
-        batch.scores.add_(classifier.bias)
+        scores.add_(classifier.bias)
     follow[(min(C, _PROGRAMS),)](
-        *(batch.features, table, batch.base, batch.scores, rests, classifier.anchors, *vars(prototypes).values()),
+        *(features, table, base, scores, rests, classifier.anchors, *vars(prototypes).values()),
         *(*numbers, rule.h, *split(rule.w), 1 - rule.w, prototypes.arrived_within),
         **_switches(rule),
-        ONTO=onto,
+        ONTO=has_base,
         D=D,
         SAMPLES=triton.next_power_of_2(B),
         ROWS=max(1, _A_THREADS_PART_OF_ROWS * 32 * warps // D),
         num_warps=warps,
     )
     score_rested[(min(C, _PROGRAMS), triton.cdiv(B, _RESTED_ROWS))](
-        *(batch.features, batch.base, batch.scores, rests, prototypes.anchored, *numbers),
-        ONTO=onto,
+        *(features, base, scores, rests, prototypes.anchored, *numbers),
+        ONTO=has_base,
         ROWS=_RESTED_ROWS,
         NUMBERS=_RESTED_NUMBERS,
     )

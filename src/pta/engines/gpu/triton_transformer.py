@@ -5,7 +5,6 @@ writes all rows again: a fifth of the time. Here the activation is part of the p
 added by a product, or by the layer norm that reads them.
 """
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -15,8 +14,6 @@ from torch import Tensor
 from torch.nn.functional import linear, scaled_dot_product_attention
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from pta.door.foreign import works
-
 FEWEST_ROWS = 4096
 """Of fewer rows, PyTorch's own kernels are faster."""
 
@@ -24,13 +21,6 @@ _EPS = 1e-5  # of all layer norms of CLIP
 _OF_BLOCK = 12  # weights and biases
 _BLOCK = (128, 256, 64)  # rows, outputs and inputs of a product at once; measured on an H200
 _NEIGHBOURS = 8  # blocks of rows that are multiplied with the same weights at the same time
-
-
-def works_on(device: torch.device) -> bool:
-    """Whether the kernels can be compiled and launched there; if not, says why."""
-    x = torch.zeros(FEWEST_ROWS, 64, device=device, dtype=torch.float16)
-    trial = partial(linear_with_gelu, x, x[:64], x[0], quick=True)
-    return works(trial, "vision transformers do without their GPU kernels")
 
 
 @torch.library.custom_op("pta::class_tokens", mutates_args=())  # one operation, which torch.compile does not take apart

@@ -95,6 +95,7 @@ class Transformer(nn.Module):
         heads, depth = heads_of(width, head_width), count_in(state, f"{prefix}resblocks.")
         self.resblocks = nn.ModuleList(ClipBlock(width, heads, hidden, quick_gelu) for _ in range(depth))
         self._heads, self._quick_gelu = heads, quick_gelu
+        self._is_aligned = width % 8 == hidden % 8 == 0  # rows of 16 bytes, which a GPU copies by itself
         self.has_kernels = False
 
     def forward(self, x: Tensor, *, causal: bool) -> Tensor:
@@ -105,7 +106,8 @@ class Transformer(nn.Module):
 
     def first(self, x: Tensor) -> Tensor:
         """The first row of what `forward` gives, not causal, N×width; the last block leaves the other rows out."""
-        if self.has_kernels and x.is_cuda and x.dtype in _HALF and not x.requires_grad:
+        on_gpu = self.has_kernels and self._is_aligned and x.is_cuda
+        if on_gpu and x.dtype in _HALF and not torch.is_grad_enabled():
             from pta.engines.gpu.triton_transformer import FEWEST_ROWS, class_tokens
 
             if x.shape[0] * x.shape[1] >= FEWEST_ROWS:

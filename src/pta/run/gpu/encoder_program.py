@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from pta.door.foreign import failure_of
-from pta.engines.gpu.processors import keep_code_private
+from pta.door.private_cache import keep_code_private
 from pta.errors import InvalidParameter, first_line
 from pta.models import Encoder, ImageEncoder
 
@@ -76,9 +76,16 @@ class Uploads:
 
     def send(self, pixels: Tensor, into: Tensor) -> None:
         """Write pixels to the first rows of `into`, on the current stream; the host does not wait for that."""
-        slot = next(self._slots)
-        slot.upload(pixels, self._stream)
-        slot.hand_over(into[: len(pixels)])
+        slot, part = next(self._slots), slice(len(pixels))
+        slot.uploaded.synchronize()  # what was here before has left
+        slot.host[part].copy_(pixels)
+        with torch.cuda.stream(self._stream):
+            self._stream.wait_event(slot.handed_over)
+            slot.device[part].copy_(slot.host[part], non_blocking=True)
+            slot.uploaded.record()
+        torch.cuda.current_stream().wait_event(slot.uploaded)
+        into[part].copy_(slot.device[part])
+        slot.handed_over.record()
 
 
 class _Slot:
@@ -89,21 +96,6 @@ class _Slot:
         self.device = torch.empty_like(like)
         self.uploaded = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self.handed_over = torch.cuda.Event()  # type: ignore[no-untyped-call]
-
-    def upload(self, pixels: Tensor, stream: torch.cuda.Stream) -> None:
-        """Copy pixels here and send them off, as soon as what was here before has left."""
-        self.uploaded.synchronize()
-        self.host[: len(pixels)].copy_(pixels)
-        with torch.cuda.stream(stream):
-            stream.wait_event(self.handed_over)
-            self.device[: len(pixels)].copy_(self.host[: len(pixels)], non_blocking=True)
-            self.uploaded.record()
-
-    def hand_over(self, into: Tensor) -> None:
-        """Copy what was uploaded, once it is there."""
-        torch.cuda.current_stream().wait_event(self.uploaded)
-        into.copy_(self.device[: len(into)])
-        self.handed_over.record()
 
 
 class EncoderProgram:
@@ -145,7 +137,7 @@ class EncoderProgram:
         if self._compiling is None and (self.expects_many or self._done >= COMPILED_FROM):
             self._raw = torch.zeros((self._batch, *raw.shape[1:]), dtype=raw.dtype, device=self.encoder.device)
             self._compiling = _Compiling(self.encoder, self._raw)
-        if self._compiling is None or not (self._whole or self._compiling.finished):
+        if self._compiling is None or (not self._whole and self._compiling.thread.is_alive()):
             return
         encode = self._compiling.wait(must_succeed=self._whole)
         with ON_DEVICE:
@@ -197,17 +189,13 @@ class _Compiling:
         self._encoder, self._like = encoder, like
         self._encode: Callable[[Tensor], Tensor] = encoder.encode_unchecked
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="compile", daemon=True)
+        self.thread = threading.Thread(target=self._run, name="compile", daemon=True)
         atexit.register(self._break_off)
-        self._thread.start()
-
-    @property
-    def finished(self) -> bool:
-        return not self._thread.is_alive()
+        self.thread.start()
 
     def wait(self, must_succeed: bool) -> Callable[[Tensor], Tensor]:
         """The compiled encoder; if compiling failed, the uncompiled one, with a warning."""
-        self._thread.join()
+        self.thread.join()
         if self._failure is not None:
             complaint = f"torch.compile failed for {self._encoder.architecture}: {first_line(self._failure)}"
             if must_succeed:
@@ -217,13 +205,13 @@ class _Compiling:
 
     def _run(self) -> None:
         compiled = compiled_by_torch(self._encoder.encode_unchecked)
-        with on(self._like.device):
+        with on(self._like.device), torch.no_grad():  # as its callers: for others torch would compile again
             self._failure = failure_of(lambda: compiled(self._like))
         self._encode = compiled if self._failure is None else self._encode
         atexit.unregister(self._break_off)
 
     def _break_off(self) -> None:
         """Stop when the interpreter ends, which a thread that is still in a compiler would abort."""
-        ident = ctypes.c_ulong(self._thread.ident or 0)
+        ident = ctypes.c_ulong(self.thread.ident or 0)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit))
-        self._thread.join()
+        self.thread.join()

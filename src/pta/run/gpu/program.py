@@ -114,7 +114,7 @@ class Program:
         While a GPU computes one batch, the next is fetched and uploaded. When a batch is yielded, the next one may
         already be learned.
         """
-        before: PendingPredictions | None = None
+        before: list[Download] = []
         try:
             for pixels in batches:
                 predictions = self(pixels)
@@ -122,16 +122,16 @@ class Program:
                     yield predictions
                     continue
                 with on(self._device):
-                    coming = PendingPredictions(predictions)
-                if before is not None:
-                    yield before.wait()
+                    coming = [Download(one) for one in predictions]
+                if before:
+                    yield _arrived(before)
                 before = coming
         except Exception:
-            if before is not None:  # it was learned, so it is given out
-                yield before.wait()
+            if before:  # it was learned, so it is given out
+                yield _arrived(before)
             raise
-        if before is not None:
-            yield before.wait()
+        if before:
+            yield _arrived(before)
 
     def _checked(self, pixels: Pixels) -> Tensor:
         try:
@@ -234,15 +234,8 @@ class Program:
 compile = Program  # the public name: pta.compile(encoder, adapter)
 
 
-class PendingPredictions:
-    """An asynchronous copy of predictions to the host."""
-
-    def __init__(self, predictions: Predictions) -> None:
-        self._downloads = [Download(one) for one in predictions]
-
-    def wait(self) -> Predictions:
-        """Wait for them."""
-        return Predictions(*(one.wait().clone() for one in self._downloads))
+def _arrived(downloads: list[Download]) -> Predictions:
+    return Predictions(*(one.wait().clone() for one in downloads))
 
 
 def _checked_frame(frame: object) -> tuple[int, int]:

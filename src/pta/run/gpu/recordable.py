@@ -21,10 +21,6 @@ from pta.methods.adapter import Adapter
 _GIVEN = {"features": 1, "views": 64, "patches": 196}  # of a sample
 
 
-class _NotRecordable(RuntimeError):
-    """The step does something that a replay would not repeat."""
-
-
 class _Dataflow(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows what is computed from the state and the samples, and refuses what a replay would miss.
 
@@ -46,7 +42,7 @@ class _Dataflow(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Whether any of the tensors varies; refuses what an earlier call has left."""
         used = {id(tensor) for tensor in tensors}
         if not self._from_earlier_calls.keys().isdisjoint(used):
-            raise _NotRecordable("a call uses a tensor that an earlier one has left")
+            raise RuntimeError("a call uses a tensor that an earlier one has left")
         return not (self._varying.keys().isdisjoint(used) and self._state.keys().isdisjoint(used))
 
     def __torch_dispatch__(
@@ -58,7 +54,7 @@ class _Dataflow(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = operation(*args, **(kwargs or {}))
         for made in _tensors(result) if varies else ():
             if made.device != self._device:
-                raise _NotRecordable("the host would wait for a copy to another device")
+                raise RuntimeError("the host would wait for a copy to another device")
             if id(made) not in self._state:
                 self._varying[id(made)] = made
         return result
