@@ -1,8 +1,8 @@
 {
   const tables = JSON.parse(document.getElementById("leaderboard-data").textContent);
-  const table = document.getElementById("leaderboard"), heads = [...table.tHead.rows[0].cells];
+  const table = document.getElementById("leaderboard-table"), heads = [...table.tHead.rows[0].cells];
   const [stream, file] = ["stream", "file"].map((name) => document.getElementById(`leaderboard-${name}`));
-  let column = 0, sign = 1;
+  let column = 1, sign = -1;
   const compared = (one, other) => {
     const [a, b] = [one[column], other[column]];
     if (!a || !b) return !a - !b;
@@ -25,4 +25,5 @@
     show();
   }));
   for (const one of [stream, file]) one.addEventListener("change", show);
+  show();
 }

@@ -178,7 +178,7 @@ def html(board: Board) -> str:
     data = json.dumps(tables, separators=(",", ":")).replace("<", "\\u003c")
     script = " ".join(SCRIPT.read_text(encoding="utf-8").split("\n"))
     return (
-        f'<div class="leaderboard"><p>{selects}</p><table id="leaderboard"><thead><tr>{head}</tr></thead>'
+        f'<div class="leaderboard"><p>{selects}</p><table id="leaderboard-table"><thead><tr>{head}</tr></thead>'
         f'<tbody>{rows}</tbody></table><script type="application/json" id="leaderboard-data">{data}</script>'
         f"<script>{script}</script></div>"
     )

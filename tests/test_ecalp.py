@@ -8,6 +8,7 @@ from torch.nn.functional import normalize
 from pta import ZeroShotClassifier, create_adapter
 from pta.errors import InvalidParameter, StateMismatch
 from pta.methods.ecalp import _ROW, ECALP
+from pta.reference.ecalp import ecalp_loop
 
 TEXT = torch.tensor([[1.3, 1, 1, 3], [1, 1.3, 1, 3], [1, 1, 1.3, 3]], dtype=torch.float64)
 IMAGES = torch.tensor(
@@ -128,6 +129,17 @@ def test_pieces_of_different_sizes_are_refused():
 def test_no_rows_are_refused_in_one_line(rows):
     with pytest.raises(InvalidParameter, match=r"^max_rows must be a whole number from 1 to 1000000, got .*$"):
         create_adapter("ecalp", CLASSIFIER, max_rows=rows)
+
+
+@pytest.mark.parametrize("seed", [10, 95, 265])
+def test_two_classes_of_the_same_text_leave_a_batch_equal_to_the_loop(seed):
+    stream = clip_like_stream(seed, classes=7, dim=5, count=40, spread=0.5)
+    anchors = torch.cat([stream.anchors[:6], stream.anchors[:1]]).double()
+    classifier, features = ZeroShotClassifier(anchors, list("abcdefg")), stream.features.double()
+    at_once = ECALP(classifier).step(features)
+    one_by_one = ECALP(classifier)
+    torch.testing.assert_close(torch.cat([one_by_one.step(one) for one in features.split(1)]), at_once)
+    torch.testing.assert_close(torch.from_numpy(ecalp_loop(classifier.anchors.numpy(), features.numpy())), at_once)
 
 
 def test_texts_that_do_not_differ_leave_the_weights_at_zero():

@@ -1,18 +1,14 @@
 """The leaderboard: its streams, its rows against other ways to count, the file that resumes, and the page."""
 
 import csv
-import json
 import re
 import runpy
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from pages import Balance
-from processes import PATIENCE
+from pages import Balance, looking, needs_browser
 
 from pta.core.labels import UNKNOWN
 from pta.data.features import load_features
@@ -281,36 +277,30 @@ def test_the_table_needs_no_network_and_names_are_text():
     assert "<b>" not in page
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="no node on this machine")
-def test_the_script_sorts_by_a_column_and_shows_a_stream():
-    page = html(board_of({"clip": (0, 0), "pta": (30, -2), "tda": (1, 2)}))
-    data, script = re.findall(r"<script[^>]*>(.*?)</script>", page)
-    # the parts of a browser that the script uses
-    browser = """
-      const listeners = {}, head = (_, at) => ({addEventListener: (_, f) => { listeners[at] = f; }});
-      const heads = Array.from({length: 8}, head);
-      let rows = [];
-      const select = (name) => ({value: "all", addEventListener: (_, f) => { listeners[name] = f; }});
-      const parts = {"leaderboard-data": {textContent: DATA}, "leaderboard-stream": select("stream"),
-        "leaderboard-file": select("file"),
-        leaderboard: {tHead: {rows: [{cells: heads}]}, tBodies: [{replaceChildren: (...own) => { rows = own; }}]}};
-      const document = {getElementById: (id) => parts[id], createElement: () => {
-        const cells = []; return {cells, insertCell: () => { const cell = {}; cells.push(cell); return cell; }}; }};
-      SCRIPT
-      const seen = () => rows.map((row) => row.cells.map((cell) => cell.textContent));
-      const found = [];
-      listeners[1](); found.push(seen().map((row) => row[0]), heads[1].ariaSort);
-      listeners[1](); found.push(seen().map((row) => row[0]), heads[1].ariaSort);
-      listeners[2](); found.push(seen().map((row) => row[0]), heads[1].ariaSort);
-      parts["leaderboard-stream"].value = "sorted"; listeners.stream(); found.push(seen());
-      console.log(JSON.stringify(found));
-    """.replace("DATA", json.dumps(data)).replace("SCRIPT", script)
-    done = subprocess.run(["node", "-e", browser], capture_output=True, text=True, timeout=PATIENCE, check=True)
-    down, falling, up, rising, other, no_longer, shown = json.loads(done.stdout)
-    assert (down, falling) == (["pta", "tda", "clip"], "descending")  # as numbers: 80 before 51
-    assert (up, rising) == (["clip", "tda", "pta"], "ascending")
-    assert (other, no_longer) == (["tda", "clip", "pta"], "none")
-    assert [cells[0] for cells in shown] == other
+@needs_browser
+def test_a_reader_sorts_by_a_column_and_chooses_a_stream(tmp_path):
+    page = tmp_path / "page.html"
+    board = board_of({"clip": (0, 0), "pta": (30, -2), "tda": (1, 2)})
+    board.cells["tda", "shuffled", "a"][0]["of_product"] = board.cells["tda", "shuffled", "b"][0]["of_product"] = "30"
+    page.write_text(f'<h1 id="leaderboard">Leaderboard</h1>{html(board)}', encoding="utf-8")
+    script = """() => {
+      const table = document.querySelector("table"), heads = [...table.tHead.rows[0].cells];
+      const seen = () => [[...table.rows].slice(1).map((row) => row.cells[0].innerText), heads[1].ariaSort];
+      const click = (at) => { heads[at].querySelector("button").click(); return seen(); };
+      const found = [seen(), click(1), click(1), click(2)], stream = document.getElementById("leaderboard-stream");
+      const times = () => [...table.rows].slice(1).map((row) => row.cells[6].innerText);
+      heads[6].querySelector("button").click();
+      const of_all = times();
+      stream.value = "shuffled";
+      stream.dispatchEvent(new Event("change"));
+      return [...found, [of_all, times()]];
+    }"""
+    with looking(1200) as look:
+        opened, rising, falling, other, shown = look(page.as_uri(), script)
+    assert opened == falling == [["pta", "tda", "clip"], "descending"]  # as numbers: 80 before 51
+    assert rising == [["clip", "tda", "pta"], "ascending"]
+    assert other == [["tda", "clip", "pta"], "none"]
+    assert shown == [["20", "10", "10"], ["30", "10", "10"]]
 
 
 def test_the_page_of_the_site_is_made_of_the_committed_rows():

@@ -218,7 +218,7 @@ def test_what_an_offset_cannot_do_is_refused_in_one_line():
         batch.step(Samples(samples.features[:2], raw=samples.raw[:2].float()))
     with pytest.raises(InvalidSamples, match=r"needs raw samples.*pta extract --pixels"):
         batch.step(Samples(samples.features[:2]))
-    with pytest.raises(InvalidParameter, match="needs the image tower of a model"):
+    with pytest.raises(InvalidParameter, match=r"^offset=panda needs the image tower of a model"):
         create_adapter("pta", classifier(), offset="panda")
     with pytest.raises(InvalidParameter, match=r'no segment can be .* with offset="centre"'):
         create_adapter("pta", classifier(), offset="centre").summarise(samples)

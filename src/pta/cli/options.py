@@ -377,13 +377,17 @@ class ClusterOptions:
 
 
 def parse_setting(setting: str) -> tuple[str, str, Any]:
-    """METHOD.NAME=VALUE in its parts; values are JSON, or strings where they are not."""
+    """METHOD.NAME=VALUE in its parts; values are JSON or Python's words, or strings where they are not.
+
+    >>> parse_setting("pta.h=50"), parse_setting("ecalp.max_rows=None"), parse_setting("dmn.version=tta-vlm")
+    (('pta', 'h', 50), ('ecalp', 'max_rows', None), ('dmn', 'version', 'tta-vlm'))
+    """
     target, equals, value = setting.partition("=")
     owner, dot, name = target.partition(".")
     if not (equals and dot and owner and name and value):
         raise InvalidParameter(f"--set {setting}: expected METHOD.NAME=VALUE, for example pta.h=50")
     try:
-        return owner, name, json.loads(value.lower() if value in ("True", "False") else value)
+        return owner, name, json.loads({"True": "true", "False": "false", "None": "null"}.get(value, value))
     except (ValueError, RecursionError):
         return owner, name, value
 

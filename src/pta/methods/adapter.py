@@ -57,7 +57,8 @@ class Adapter(Declaration, ABC):
         self.inputs = needs - TOWERS - PROMPTS
         if needs & PROMPTS and classifier.prompt_features is None:
             refuse_lack(self.name, PROMPTS)
-        self.model = require_model(self.name, needs, classifier, model) if needs & TOWERS else None
+        needed_by = self.name if self._needs_with(known) & TOWERS else f"offset={known['offset']}"
+        self.model = require_model(needed_by, needs, classifier, model) if needs & TOWERS else None
         for name, value in known.items():
             setattr(self, name, value)
         self.pieces, self.refreshes = Pieces(), Refreshes(self)

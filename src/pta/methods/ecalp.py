@@ -11,10 +11,10 @@ weight is on the older sample, and a negative s counts as 0.
 For each sample with unit feature f:
 1. It comes as two rows, itself and a copy, which both list the 8 nearest rows, themselves included, and the 3 nearest
    texts. Older rows list the two where they are among the 8 nearest. Similarities are multiples of 2⁻²⁴; of equal ones
-   the row with the highest number is listed, which is the copy.
+   the highest number is listed, which is the copy.
 2. Y ← Ã·Y + B̃, three times, from the stored labels on (`pta.engines.propagation.propagation`; γ = 10).
 3. Answer: scale·Y of the copy, which then goes.
-4. Every row keeps argmax Y as its label, with a fifth of max Y.
+4. Every row keeps argmax Y as its label (of values that are equal on that grid, the first), with a fifth of max Y.
 5. Beyond `max_rows` the weakest row goes: of the label with most rows the one with the smallest max Y. The new row
    takes its number, and lists that it was in are filled again. If it is the new one, lists stay as they were.
 
@@ -26,7 +26,7 @@ For each sample with unit feature f:
 * A class that no near text names gets exactly 0. The column sums in B̃ favour classes with few samples so far: where one
   class comes after the other, the gain turns into a loss.
 
-Lists, similarities and Y are float64. A row that is listed is written with its similarity into one whole number, whose
+Lists, similarities and Y are float64. What is listed is written with its similarity into one whole number, whose
 order decides on neighbours, on any device.
 """
 
@@ -40,12 +40,12 @@ from torch.nn.functional import normalize, pad
 
 from pta.core.parameters import count, number, parameter, require_count
 from pta.core.samples import Samples
-from pta.engines.propagation.propagation import Graph, propagate
+from pta.engines.propagation.propagation import GRID, Graph, Spread, propagate
 from pta.engines.zero_shot import samples_at_once
 from pta.methods.adapter import Adapter
 from pta.methods.state import LARGEST_COUNT, UNIT_BALL, Bound, Initial, between, class_numbers, doubles, full
 
-_GRID, _BITS = 2**24, 32  # an entry of a list is (1 + similarity on this grid)·2³² + the number of a row; 0 is none
+_BITS = 32  # an entry of a list is (1 + similarity on the grid)·2³² + the number of a row or class; 0 is none
 _ROW = 2**_BITS - 1
 _MARGIN = 2  # neighbours that are kept beyond those that count
 _MOST_PAIRS = 4096  # rows whose similarities with each other are kept
@@ -103,7 +103,7 @@ class ECALP(Adapter):
         self.rows = self._add("rows", doubles(0.0, n, d), UNIT_BALL)
         self.norms = self._add("norms", doubles(0.0, n), between(0.0, 1.1))
         self.ages = self._add("ages", full(0, n, dtype=whole), between(0, LARGEST_COUNT))
-        entries = between(0, (_GRID + 2) << _BITS)
+        entries = between(0, (int(GRID) + 2) << _BITS)
         self.lists = self._add("lists", full(0, n, min(self.neighbours, n) + _MARGIN, dtype=whole), entries)
         self.classes = self._add("classes", full(0, n, K, dtype=whole), between(0, C - 1))
         self.text = self._add("text", doubles(0.0, n, K), between(0.0, 1.1))
@@ -148,17 +148,18 @@ class ECALP(Adapter):
 
     def _answers_of(self, samples: Samples, *, learn: bool) -> Tensor:
         cosines = (self.zero_shot(samples).exact_logits - self.classifier.bias) / self.classifier.scale
-        nearest = cosines.clamp_min_(0.0).topk(self.classes.shape[1])
+        numbers = torch.arange(self.classifier.classes, device=cosines.device)
+        nearest = (_on_grid(cosines) + numbers).topk(self.classes.shape[1]).values
         features, answers = normalize(samples.features.double()), []
         weighted = self.weights * features
         with_rows, with_samples = weighted @ self.rows.T, weighted @ features.T
-        for at, (f, text, classes) in enumerate(zip(features, *nearest, strict=True)):
+        for at, (f, texts) in enumerate(zip(features, nearest, strict=True)):
             norm = torch.linalg.vector_norm(weighted[at])
             similar, own = _on_grid(with_rows[at], self.norms), _on_grid(with_samples[at, at], norm)
-            arrival = self._arrival(f, norm, similar, own, classes, text)
-            Y = self._propagated(arrival)
-            answers.append(Y[-1])
-            if learn and (place := self._keep(arrival, Y[:-1], self.seen + at)) is not None:
+            arrival = self._arrival(f, norm, similar, own, texts & _ROW, _similarities(texts))
+            spread = self._propagated(arrival)
+            answers.append(spread.last)
+            if learn and (place := self._keep(arrival, spread, self.seen + at)) is not None:
                 with_rows[at + 1 :, place] = with_samples[at + 1 :, at]
         return (self.classifier.scale * torch.stack(answers)).to(samples.features.dtype)
 
@@ -181,14 +182,14 @@ class ECALP(Adapter):
         """How many neighbours are kept where so many rows came before."""
         return min(self.neighbours + min(max(rows - self.neighbours, 0), _MARGIN), self.lists.shape[1])
 
-    def _propagated(self, arrival: _Arrival) -> Tensor:
-        """Step 2: Y of the rows, of the sample and of its copy."""
+    def _propagated(self, arrival: _Arrival) -> Spread:
+        """Step 2, for the rows, the sample and, last, its copy."""
         lists = torch.cat([self.lists, arrival.lists[-1:], arrival.lists[-1:]])
         lists[arrival.rows] = arrival.lists[:-1]
         lists = lists[:, : self.neighbours]
         graph = Graph(
             lists & _ROW,
-            (lists >> _BITS).sub_(1).clamp_min_(0).double().div_(_GRID),
+            _similarities(lists),
             torch.cat([self.classes, arrival.classes.expand(2, -1)]),
             torch.cat([self.text, arrival.text.expand(2, -1)]),
             pad(self.labels, (0, 2)),
@@ -196,11 +197,10 @@ class ECALP(Adapter):
         )
         return propagate(graph, self.classifier.classes, self.gamma, self.iterations)
 
-    def _keep(self, arrival: _Arrival, Y: Tensor, age: Tensor) -> int | None:
+    def _keep(self, arrival: _Arrival, spread: Spread, age: Tensor) -> int | None:
         """Steps 4 and 5: the place of the new row, if it stays."""
         n = len(self.rows)
-        most, labels = Y.max(dim=1)
-        seeds = self.seed_weight * most
+        labels, seeds = spread.labels[:-1], self.seed_weight * spread.most[:-1]
         self.labels.copy_(labels[:n])
         self.seeds.copy_(seeds[:n])
         own = self._place(labels, seeds)
@@ -227,7 +227,7 @@ class ECALP(Adapter):
         if len(free):
             return int(free[0])
         rows = (labels == labels.bincount().argmax()).nonzero()[:, 0]
-        return int(rows[(seeds[rows] * _GRID).round().argmin()])
+        return int(rows[(seeds[rows] * GRID).round().argmin()])
 
     def _naming(self, dropped: Tensor) -> Tensor:
         """The rows whose lists name one of these, and these."""
@@ -265,7 +265,12 @@ class ECALP(Adapter):
             setattr(self, name, torch.cat([self.pieces[name].tensor, *[self.pieces[name].fresh()] * blocks]))
 
 
-def _on_grid(products: Tensor, norms: Tensor) -> Tensor:
+def _on_grid(products: Tensor, norms: Tensor | None = None) -> Tensor:
     """Similarities as the upper part of list entries."""
-    similar = (products / norms.clamp_min(_SHORTEST)).clamp_(0.0, 1.0)
-    return similar.mul_(_GRID).round_().add_(1).long() << _BITS
+    similar = products if norms is None else products / norms.clamp_min(_SHORTEST)
+    return similar.clamp(0.0, 1.0).mul_(GRID).round_().add_(1).long() << _BITS
+
+
+def _similarities(entries: Tensor) -> Tensor:
+    """The upper part of list entries; 0 if there is none."""
+    return (entries >> _BITS).sub_(1).clamp_min_(0).double().div_(GRID)

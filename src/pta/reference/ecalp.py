@@ -7,7 +7,7 @@ import numpy as np
 from pta.reference.numerics import Array
 
 COPY = 2**31  # the number of a sample's second copy, above that of any row
-GRID = 2.0**24  # similarities are rounded to multiples of its inverse, so that those of equal samples are equal
+GRID = 2.0**24  # similarities and Y are compared in multiples of its inverse, so that equal ones are equal
 SHORTEST = 1e-12
 Entry = tuple[float, int]  # a similarity and the number of a row or of a class
 
@@ -45,7 +45,7 @@ def ecalp_loop(
         # 1. Lists.
         before = {i: row.images for i, row in rows.items()}
         number, length = len(rows), length_of_lists(len(rows), neighbours)
-        text = best([(max(cosine, 0.0), c) for c, cosine in enumerate(anchors @ f)], text_neighbours)
+        text = best([(on_grid(cosine), c) for c, cosine in enumerate(anchors @ f)], text_neighbours)
         rows[number] = new = Node(t, f / np.linalg.norm(f), [], text)
         s = {i: similarity(row, new, w) for i, row in rows.items()}
         own = best([*((s[i], i) for i in rows), (s[number], COPY)], length)
@@ -56,7 +56,8 @@ def ecalp_loop(
         outputs.append(scale * Y[-1])
         # 4. Labels; the copy goes.
         for row, y in zip(rows.values(), Y, strict=False):
-            row.label, row.value = int(y.argmax()), seed_weight * float(y.max())
+            row.label = int(np.round(y * GRID).argmax())
+            row.value = seed_weight * float(y[row.label])
             row.images = [entry for entry in row.images if entry[1] != COPY]
         # 5. Room.
         if max_rows is not None and len(rows) > max_rows:
@@ -85,7 +86,11 @@ def similarity(one: Node, other: Node, w: Array) -> float:
     """The weighted cosine, with the weight on the older row; 0 if it is negative."""
     older, newer = sorted([one, other], key=lambda row: row.age)
     weighted = w * older.feature
-    cosine = float(weighted @ newer.feature) / max(float(np.linalg.norm(weighted)), SHORTEST)
+    return on_grid(float(weighted @ newer.feature) / max(float(np.linalg.norm(weighted)), SHORTEST))
+
+
+def on_grid(cosine: float) -> float:
+    """A multiple of the grid from 0 to 1."""
     return float(np.round(min(max(cosine, 0.0), 1.0) * GRID) / GRID)
 
 

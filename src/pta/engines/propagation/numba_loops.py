@@ -4,10 +4,12 @@ import numpy as np
 
 from pta.door.compiled import compiled
 
+CLASSES_AT_ONCE = 128  # whose Y stay in the cache
+
 
 @compiled(nogil=True, fastmath={"contract"})
-def sweep(targets, similar, classes, text, labels, seeds, C, gamma, iterations):  # type: ignore[no-untyped-def]
-    """Y of every row, N×C, after so many sweeps (`pta.engines.propagation.propagation`)."""
+def sweep(targets, similar, classes, text, labels, seeds, C, gamma, iterations, grid):  # type: ignore[no-untyped-def]
+    """The label of every row, its Y, and Y of the last row, C (`pta.engines.propagation.propagation`)."""
     (N, k), K = targets.shape, classes.shape[1]
     w, t = similar**gamma, text**gamma
     a, b, degrees = np.zeros(N), np.zeros(C), np.zeros(N, np.int64)
@@ -46,21 +48,32 @@ def sweep(targets, similar, classes, text, labels, seeds, C, gamma, iterations):
                     ends[j] += 1
         for e in range(K):
             t[i, e] *= a[i] * b[classes[i, e]]
-    Y, before = np.empty((N, C)), np.empty((N, C))
-    for number in range(iterations):
-        Y, before = before, Y
-        for i in range(N):
-            y = Y[i]
-            y[:] = 0.0
-            for e in range(begins[i], begins[i + 1], 4):
-                s0, s1, s2, s3 = shares[e], shares[e + 1], shares[e + 2], shares[e + 3]
-                y0, y1, y2, y3 = before[near[e]], before[near[e + 1]], before[near[e + 2]], before[near[e + 3]]
-                if number == 0:
-                    for o in range(e, e + 4):
-                        y[labels[near[o]]] += shares[o] * seeds[near[o]]
-                else:
-                    for c in range(C):
-                        y[c] += s0 * y0[c] + s1 * y1[c] + s2 * y2[c] + s3 * y3[c]
-            for e in range(K):
-                y[classes[i, e]] += t[i, e]
-    return Y
+    found, most, above, last = np.zeros(N, np.int64), np.zeros(N), np.full(N, -1.0), np.empty(C)
+    Y, before = np.empty((N, CLASSES_AT_ONCE)), np.empty((N, CLASSES_AT_ONCE))
+    for first in range(0, C, CLASSES_AT_ONCE):  # classes do not depend on each other
+        end = min(first + CLASSES_AT_ONCE, C)
+        for number in range(iterations):
+            Y, before = before, Y
+            for i in range(N):
+                y = Y[i]
+                y[:] = 0.0
+                for e in range(begins[i], begins[i + 1], 4):
+                    if number == 0:
+                        for o in range(e, e + 4):
+                            if first <= labels[near[o]] < end:
+                                y[labels[near[o]] - first] += shares[o] * seeds[near[o]]
+                    else:
+                        s0, s1, s2, s3 = shares[e], shares[e + 1], shares[e + 2], shares[e + 3]
+                        y0, y1, y2, y3 = before[near[e]], before[near[e + 1]], before[near[e + 2]], before[near[e + 3]]
+                        for c in range(CLASSES_AT_ONCE):
+                            y[c] += s0 * y0[c] + s1 * y1[c] + s2 * y2[c] + s3 * y3[c]
+                for e in range(K):
+                    if first <= classes[i, e] < end:
+                        y[classes[i, e] - first] += t[i, e]
+                if number == iterations - 1:
+                    for c in range(end - first):
+                        if y[c] > above[i]:
+                            found[i], most[i] = first + c, y[c]
+                            above[i] = (np.round(y[c] * grid) + 0.5) / grid
+        last[first:end] = Y[N - 1, : end - first]
+    return found, most, last

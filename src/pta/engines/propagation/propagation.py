@@ -12,6 +12,7 @@ from torch import Tensor
 from pta.core.plain import is_host_readable
 from pta.engines.gpu.processors import numba_is_installed
 
+GRID = 2.0**24  # similarities and Y that are equal on it are a tie
 _NO_DIVISION_BY_ZERO = 1e-6  # the released program's
 
 
@@ -26,12 +27,21 @@ class Graph(NamedTuple):
     seeds: Tensor  # N, and how much of it
 
 
-def propagate(graph: Graph, C: int, gamma: int, iterations: int) -> Tensor:
-    """Y after so many sweeps, N×C."""
+class Spread(NamedTuple):
+    """What has arrived."""
+
+    labels: Tensor  # N, the class with the largest Y, of equal ones the first
+    most: Tensor  # N, this Y
+    last: Tensor  # C, Y of the last row
+
+
+def propagate(graph: Graph, C: int, gamma: int, iterations: int) -> Spread:
+    """Y after so many sweeps; what is equal on the grid is equal."""
     if is_host_readable(graph.targets) and numba_is_installed():
         from pta.engines.propagation.numba_loops import sweep
 
-        return torch.from_numpy(sweep(*(one.numpy() for one in graph), C, gamma, iterations))
+        swept = sweep(*(one.numpy() for one in graph), C, gamma, iterations, GRID)
+        return Spread(*map(torch.from_numpy, swept))
     N, near = len(graph.labels), graph.targets
     own = torch.arange(N, device=near.device)[:, None].expand_as(near)
     pairs = torch.stack([torch.cat([own, near]).flatten(), torch.cat([near, own]).flatten()])
@@ -44,4 +54,5 @@ def propagate(graph: Graph, C: int, gamma: int, iterations: int) -> Tensor:
     Y = torch.zeros_like(B).scatter_(1, graph.labels[:, None], graph.seeds[:, None])
     for _ in range(iterations):
         Y = torch.sparse.mm(A, Y) + B
-    return Y
+    labels = (Y * GRID).round_().argmax(dim=1)
+    return Spread(labels, Y.gather(1, labels[:, None])[:, 0], Y[-1])
