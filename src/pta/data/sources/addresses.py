@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from pta.core.limits import USUAL_LIMITS
+from pta.data.sources.entries import matches
 from pta.door.files import exists, read_text, require_short, understanding
 from pta.door.patience import USUAL_PATIENCE, is_absent, reading, require_whole, said_by
 from pta.errors import (
@@ -196,11 +197,7 @@ def find_files(address: str, kind: str, order: Callable[[str], Any] = Path) -> l
 def _matching(text: str) -> list[str]:
     if is_remote(text):
         return ask(text, "listed", lambda system, path: list(map(system.unstrip_protocol, system.glob(path))))
-    path = Path(text)
-    with suppress(ValueError):  # of a pattern with ** beside other letters
-        # Not `glob.glob`, which follows links below ** and so may go round in circles.
-        return [str(one) for one in Path(path.anchor).glob(str(path.relative_to(path.anchor))) if one.is_file()]
-    return []
+    return [one for one in matches(text) if Path(one).is_file() or not Path(one).exists()]
 
 
 def expand_range(source: str) -> list[str]:
