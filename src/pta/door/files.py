@@ -150,6 +150,7 @@ def read_text(path: Path, kind: str, largest: int = _LARGEST_TEXT) -> str:
         if size > largest:
             raise UnreadableFile(f"{path} has {size:,} bytes; a {kind} file has at most {largest:,}")
         content = path.read_bytes()
+        require_whole(str(path), min(len(content), size), size)  # it may grow
     try:
         text = content.decode("utf-8-sig")  # spreadsheets put a mark in front
         if "\0" in text:

@@ -99,7 +99,7 @@ def encode_files(
         for begun in stages:
             yield begun.wait()
             if isinstance(begun.stop, UnreadSample):
-                raise UnreadSample(f"{begun.stop}; {ADVICE}") from begun.stop
+                raise UnreadSample(f"{begun.stop}; {ADVICE} (--state with --resume goes on there)") from begun.stop
             if begun.stop is not None:
                 raise unless_skipped(str(begun.stop)) from begun.stop
 

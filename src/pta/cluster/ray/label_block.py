@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pta.cluster.blocks.replay import BlockAnswers
 from pta.cluster.ray.storage import Folder
 from pta.door.patience import NO_UNREAD, Unread
-from pta.errors import PtaError, UnreadableFile
+from pta.errors import UnreadableFile
 
 _COLUMNS = (
     ("number", pa.int64()),
@@ -129,15 +129,14 @@ def read_answers(folder: Folder, name: str, run: str, class_names: Sequence[str]
 
 
 def _read(folder: Folder, name: str, run: str, columns: Sequence[str]) -> Any:
-    """The columns that a file has, if it is whole and of this run."""
-    try:
-        with folder.open(name) as opened:
-            file = pq.ParquetFile(opened)
-            if (file.schema_arrow.metadata or {}).get(b"run") != run.encode():
-                return None
-            return file.read([name for name in columns if name in file.schema_arrow.names])
-    except (PtaError, pa.ArrowException, OSError):
-        return None
+    """The columns that a file has, if it is there, whole and of this run."""
+
+    def take(file: pq.ParquetFile) -> Any:
+        if (file.schema_arrow.metadata or {}).get(b"run") != run.encode():
+            return None
+        return file.read([name for name in columns if name in file.schema_arrow.names])
+
+    return folder.parquet(name, take)
 
 
 def _counted(table: Any) -> Labelled:

@@ -9,7 +9,6 @@ groups, and `order.parquet` which row comes when, unless it is the order of the 
 import hashlib
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BytesIO
@@ -27,8 +26,8 @@ from pta.data.sample_set import SampleReference
 from pta.data.sources.class_index import number_labels
 from pta.data.sources.listed import reference
 from pta.data.sources.parquet import RowGroups
-from pta.door.patience import USUAL_PATIENCE, reading
-from pta.errors import InvalidParameter, InvalidSamples, PtaError
+from pta.door.patience import USUAL_PATIENCE
+from pta.errors import InvalidParameter, InvalidSamples, UnreadSample
 
 NAME, ORDER = "listing.parquet", "order.parquet"
 _FEWEST = 64  # samples per block, unless --block says otherwise: what the overhead of a task is small for
@@ -99,16 +98,14 @@ class Listing:
 
         A file that was not seen at first counts as unchanged.
         """
-        if isinstance(self.source, RowGroups) or not folder.has(NAME):
+        if isinstance(self.source, RowGroups):
             return self
-        with suppress(PtaError, pa.ArrowException), folder.open(NAME) as opened:
-            former = pq.ParquetFile(opened).read()
-            if former.schema.equals(self.source.schema) and former["key"].equals(self.source["key"]):
-                now, before = self.source["stamp"], former["stamp"]
-                stamps = pc.if_else(pc.or_(pc.is_null(now), pc.is_null(before)), before, now)
-                place = former.schema.get_field_index("stamp")
-                return replace(self, source=self.source.set_column(place, "stamp", stamps))
-        return self
+        former = folder.parquet(NAME, lambda file: file.read())
+        if former is None or former.schema != self.source.schema or not former["key"].equals(self.source["key"]):
+            return self
+        now, before = self.source["stamp"], former["stamp"]
+        stamps = pc.if_else(pc.or_(pc.is_null(now), pc.is_null(before)), before, now)
+        return replace(self, source=self.source.set_column(former.schema.get_field_index("stamp"), "stamp", stamps))
 
     def write(self, folder: Folder) -> None:
         """Write `listing.parquet`, and `order.parquet` if workers need it."""
@@ -291,8 +288,6 @@ class BlockReader:
         return USUAL_PATIENCE.ask(lambda: groups.rows(wanted, value))
 
     def _read(self, name: str, block: int) -> pa.Table:
-        def get() -> pa.Table:
-            with reading(self.folder.path(name)), self.folder.open(name) as file:
-                return pq.ParquetFile(file).read_row_group(block)
-
-        return USUAL_PATIENCE.ask(get)
+        if (table := self.folder.parquet(name, lambda file: file.read_row_group(block))) is None:
+            raise UnreadSample(f"{self.folder.path(name)} cannot be read: it is damaged or not there")
+        return table

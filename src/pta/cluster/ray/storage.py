@@ -7,16 +7,22 @@ is refused.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, TypeVar
 
-from pta.data.sources.addresses import about_file, ask, is_remote, require_no_password
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pta.data.sources.addresses import about_file, ask, is_remote, open_whole, require_no_password
 from pta.door.files import as_path, write_atomically
+from pta.door.patience import USUAL_PATIENCE, is_absent
 from pta.door.plain_files import make_folder, require_no_link
-from pta.errors import StateMismatch, UnreadableFile
+from pta.errors import StateMismatch, UnreadableFile, UnreadSample
+
+Made = TypeVar("Made")
 
 _LONGEST_HEADER = 100 * 2**20  # that safetensors itself takes
 ABOUT = "about.json"
@@ -64,10 +70,21 @@ class Folder:
         except (ValueError, RecursionError):
             raise UnreadableFile(f"{self.path(name)} is not JSON (truncated or damaged?)") from None
 
-    def open(self, name: str) -> IO[bytes]:
-        """A file to read parts of."""
-        file: IO[bytes] = ask(self.path(name), "read", lambda system, path: system.open(path, "rb"))
-        return file
+    def parquet(self, name: str, take: Callable[[pq.ParquetFile], Made]) -> Made | None:
+        """What is taken of a parquet file; None if it is damaged or not there. What fails now counts as neither."""
+
+        def get() -> Made:
+            with open_whole(self.path(name)) as file:
+                return take(pq.ParquetFile(file))
+
+        try:
+            return USUAL_PATIENCE.ask(get)
+        except UnreadSample as failure:
+            if not is_absent(failure.__cause__):
+                raise
+        except (pa.ArrowException, OSError):  # damaged
+            pass
+        return None
 
     def has(self, name: str) -> bool:
         """Whether a file of the name is there, whatever it holds."""
