@@ -26,7 +26,7 @@ from pta.door.files import packed_in_order
 from pta.door.patience import ADVICE, MOST_UNREAD, NO_UNREAD, Unread
 from pta.errors import StateMismatch, UnreadableFile, UnreadableSample, UnreadSample, naming
 from pta.models import Encoder, load_encoder
-from pta.run.encoding import OnError, encode_files
+from pta.run.encoding import OnError, encode_files, unless_skipped
 from pta.run.extract import stored
 from pta.run.gpu.encoder_program import COMPILED_FROM, EncoderProgram
 from pta.run.reading import Reading
@@ -120,6 +120,7 @@ def _encode(job: BlockJob, block: int, listed: range) -> tuple[dict[str, Tensor]
             kind.append((int(rows.numbers[row]), rows.samples[row].key, str(error)))
         if len(unread) >= MOST_UNREAD and not job.reading.give_up_unread:
             break
+    rows.require_unchanged()
     features = {name: torch.cat([part[name] for part in parts]) for name in (parts[0] if parts else ())}
     keys = json.dumps([rows.samples[row].key for row in kept]).encode()
     described = {
@@ -195,7 +196,6 @@ class BlockExtraction:
             "views": None if views is None else asdict(views),
             "pixels": self.reading.raw,
             "patches": self.reading.patches,
-            "on_error": self.on_error,
             "classifier": self.classifier.fingerprint,
         }
 
@@ -237,7 +237,15 @@ class BlockExtraction:
             for k, block in zip(left, again, strict=True):
                 done[k] = block
         require_no_unread(done)
+        for block in done:
+            self.require_decodable(block.failed, block.given_up)
         return done
+
+    def require_decodable(self, failed: Iterable[Failed], given_up: Sequence[int]) -> None:
+        """Refuse samples that were skipped, unless they still are."""
+        for number, _, complaint in failed if self.on_error == "stop" else ():
+            if number not in given_up:
+                raise unless_skipped(complaint)
 
     def encode(self, pool: Pool, out: Folder, run: str, told: OnProgress) -> list[EncodedBlock]:
         """Write all blocks and the listing; blocks of this run that are there are left as they are."""

@@ -47,7 +47,7 @@ class Labelled:
     failed: list[Failed]
     taught: int = 0  # whose label was learned, or that were not learned because they are of none of the classes
     unread: Unread = NO_UNREAD  # samples because of which the block was not written
-    given_up: bool = False  # whether there are others among those that failed
+    given_up: Sequence[int] = ()  # numbers of those that could not be read, among those that failed
 
 
 def write_labels(
@@ -146,4 +146,5 @@ def _counted(table: Any) -> Labelled:
     taught = 0
     if "learned_label" in table.column_names:
         taught = pc.sum(pc.not_equal(table["learned_label"], "")).as_py() or 0
-    return Labelled(len(label) - label.null_count, changed, failed, taught, given_up=b"given_up" in about)
+    given_up = json.loads(about.get(b"given_up", "[]"))
+    return Labelled(len(label) - label.null_count, changed, failed, taught, given_up=given_up)

@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 from pta.cluster.blocks.block import USUAL_SIZE, in_blocks
 from pta.cluster.ray.storage import Folder
 from pta.data.sample_set import SampleReference
+from pta.data.sources.addresses import stamp_of
 from pta.data.sources.class_index import number_labels
 from pta.data.sources.listed import reference
 from pta.data.sources.parquet import RowGroups
-from pta.door.patience import USUAL_PATIENCE
+from pta.door.patience import USUAL_PATIENCE, reading
 from pta.errors import InvalidParameter, InvalidSamples, UnreadSample
 
 NAME, ORDER = "listing.parquet", "order.parquet"
@@ -250,6 +251,14 @@ class BlockRows:
     samples: list[SampleReference]
     labels: NDArray[np.int64] | None
     streams: list[str | None]
+    archives: Mapping[str, str | None]  # the files that hold several samples, each with its stamp when it was listed
+
+    def require_unchanged(self) -> None:
+        """Refuse what was read of archives of which some have changed since, and perhaps before it was read."""
+        for place, stamp in self.archives.items():
+            with reading(place):
+                if stamp and stamp_of(place) != stamp:
+                    raise UnreadSample(f"{place} is away, or has changed since it was listed")
 
 
 @dataclass(frozen=True)
@@ -279,7 +288,12 @@ class BlockReader:
             labels = None if classes is None else np.array([classes[one] for one in table["label"].to_pylist()])
         columns = [table[name].to_pylist() for name in ("key", "place", "offset", "size", "row")]
         samples = [reference(*one) for one in zip(*columns, strict=True)]
-        return BlockRows(table["number"].to_numpy(), samples, labels, table["stream"].to_pylist())
+        held = table.filter(table["offset"].is_valid())  # in archives
+        stamps = dict(zip(held["place"].to_pylist(), held["stamp"].to_pylist(), strict=True))
+        if self.groups is not None:
+            known = dict(zip(self.groups.places, self.groups.stamps, strict=True))
+            stamps = {place: known[place] for place in stamps}
+        return BlockRows(table["number"].to_numpy(), samples, labels, table["stream"].to_pylist(), stamps)
 
     def _listed(self, block: int, rows: range, value: str | None = None) -> pa.Table:
         assert self.groups is not None
