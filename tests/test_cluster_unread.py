@@ -493,5 +493,5 @@ def test_a_block_of_an_archive_that_is_replaced_meanwhile_is_not_written(picture
     with pytest.raises(UnreadSample, match=f"{name} is away, or has changed since it was listed"):
         run(source, tmp_path / "out", patience=storage(replaced), on_error="skip")
     assert len(contents(tmp_path / "out", ending)) == 1
-    with pytest.raises(StateMismatch, match=r"another (listing|source)"):
+    with pytest.raises(StateMismatch, match="another listing"):
         run(source, tmp_path / "out", on_error="skip")

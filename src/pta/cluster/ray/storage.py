@@ -147,11 +147,9 @@ def run_id(inputs: Mapping[str, Any]) -> str:
 def kept_block(folder: Folder, count: int) -> int | None:
     """The size of blocks of the run in a folder, if it is one of so many samples."""
     about = folder.read_json(ABOUT) if folder.has(ABOUT) else {}
-    inputs = about.get("inputs") if isinstance(about, dict) else {}
-    for known in (inputs, inputs.get("source")) if isinstance(inputs, dict) else ():
-        if isinstance(known, dict) and known.get("count") == count and isinstance(known.get("block"), int):
-            return known["block"]
-    return None
+    inputs = about.get("inputs") if isinstance(about, dict) else None
+    known = _inner(inputs) if isinstance(inputs, dict) else {}
+    return known["block"] if known.get("count") == count and isinstance(known.get("block"), int) else None
 
 
 @dataclass(frozen=True)
@@ -175,7 +173,7 @@ class RunFolder:
         if self.out.has(ABOUT) and not replace:
             known = read_run(self.out, self.kind)
             if known["run"] != self.id:
-                was, now = known["inputs"], self.inputs
+                was, now = _inner(known["inputs"]), _inner(self.inputs)
                 other = ", ".join(name for name in sorted({**was, **now}) if was.get(name) != now.get(name))
                 raise StateMismatch(
                     f"{self.out.address} holds a run with another {other or 'version'}; "
@@ -196,6 +194,12 @@ class RunFolder:
     def _note(self, record: Mapping[str, Any], *, finished: bool) -> None:
         own = {"kind": self.kind, "version": 1, "run": self.id, "inputs": self.inputs, "finished": finished}
         self.out.write(ABOUT, (json.dumps({**record, **own}, indent=2, sort_keys=True) + "\n").encode())
+
+
+def _inner(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides a run, with what decides its source by name, if that is known."""
+    source = inputs.get("source")
+    return {**inputs, **source, "source": None} if isinstance(source, dict) else dict(inputs)
 
 
 def read_run(folder: Folder, kind: str) -> dict[str, Any]:
