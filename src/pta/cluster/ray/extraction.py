@@ -226,7 +226,7 @@ class BlockExtraction:
         return BlockJob(run, *model, self.reading, self.on_error, out, listed, self.classifier, record, **more)
 
     def each_block(self, function: Callable[..., Result], job: BlockJob, pool: Pool, told: OnProgress) -> list[Result]:
-        """Write the listing, and do the same for each block; afterwards refuse samples that could not be read.
+        """Write the listing, and do the same for each block; afterwards refuse what could not be read.
 
         Samples are given up if no worker could read them: at most as many of a block as the best of them left.
         """
@@ -239,6 +239,10 @@ class BlockExtraction:
         require_no_unread(done)
         for block in done:
             self.require_decodable(block.failed, block.given_up)
+        failed = [one for block in done for one in block.failed]
+        if len(failed) == len(self.listing):
+            kind = UnreadSample if any(block.given_up for block in done) else UnreadableSample
+            raise kind(f"none of the {len(failed)} samples of {self.dataset} could be read: {failed[0][2]}")
         return done
 
     def require_decodable(self, failed: Iterable[Failed], given_up: Sequence[int]) -> None:
@@ -249,16 +253,7 @@ class BlockExtraction:
 
     def encode(self, pool: Pool, out: Folder, run: str, told: OnProgress) -> list[EncodedBlock]:
         """Write all blocks and the listing; blocks of this run that are there are left as they are."""
-        done = self.each_block(encode_block, self.job(run, out), pool, told)
-        self.require_read(done)
-        return done
-
-    def require_read(self, done: Sequence[EncodedBlock | Labelled]) -> None:
-        """Refuse a source of which nothing could be read."""
-        failed = [one for block in done for one in block.failed]
-        if len(failed) == len(self.listing):
-            kind = UnreadSample if any(block.given_up for block in done) else UnreadableSample
-            raise kind(f"none of the {len(failed)} samples of {self.dataset} could be read: {failed[0][2]}")
+        return self.each_block(encode_block, self.job(run, out), pool, told)
 
 
 @dataclass(frozen=True)

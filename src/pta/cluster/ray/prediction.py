@@ -211,7 +211,6 @@ def predict_streams(
     blocks = source.blocks
     job = source.job(folder.id, out, method=method, parameters=parameters, labels=labels)
     done = source.each_block(answer_streams, job, pool, told("streams", len(blocks)))
-    source.require_read(done)
     result = PredictedBlocks.of(done)
     folder.finish({**vars(result), "blocks": [[rows.start, rows.stop] for rows in blocks]})
     return result
