@@ -32,7 +32,7 @@ Made = TypeVar("Made")
 
 _MOST_FILES = 100_000
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
-_PASSWORD = re.compile(r"://[^/@]*:[^/]*@")
+_PASSWORD = re.compile(r"://[^/@]*:[^/]*@|^https?://[^/@]+@|[?&]([\w-]*signature|sig|token)=", re.IGNORECASE)
 _STAMP = ("size", "ETag", "etag", "mtime", "LastModified")  # what object stores say about a file
 
 
@@ -46,11 +46,11 @@ def is_remote(address: str) -> bool:
 
 
 def require_no_password(address: str, line: int | None = None) -> None:
-    """Refuse an address with a password, which would come to stand in the files of a run; `line` is of a list."""
+    """Refuse an address with a secret, which would come to stand in the files of a run; `line` is of a list."""
     if _PASSWORD.search(address):
         what = "the address" if line is None else f"the address in line {line}"
         advice = "give them in the environment, or in the configuration of fsspec or of the storage's program"
-        raise InvalidParameter(f"{what} has a name and a password before @; {advice}")
+        raise InvalidParameter(f"{what} has a name and a password before @, or a signature; {advice}")
 
 
 def filesystem(address: str) -> tuple[Any, str]:
