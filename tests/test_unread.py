@@ -358,6 +358,27 @@ def learned(state):
     return {name: tensor.tolist() for name, tensor in load_adapter(state).state().items()}
 
 
+@pytest.mark.parametrize("is_back", [True, False])
+def test_a_stream_does_not_go_on_past_an_unread_photo_that_is_no_longer_listed(pta, photos, tmp_path, is_back):
+    path = paths_of(photos)[MISSING.start]
+    path.rename(tmp_path / "away.jpg")
+    path.symlink_to(tmp_path / "mount" / "away.jpg")
+    given = ("--classes", write_classes(tmp_path / "classes.txt"), "--model", "embedded", "--batch", "8")
+    call = partial(pta, "predict", photos, *given, "--resume", "--state", "a.state", "--out", "a.csv")
+    assert call().returncode == 1
+    rows = (tmp_path / "a.csv").read_bytes()
+    path.unlink()
+    for _ in range(2):
+        ended = call()
+        assert ended.returncode == 1
+        assert f"({path} is not there any more); run the same command again" in ended.stderr
+        assert (tmp_path / "a.csv").read_bytes() == rows
+    if is_back:
+        (tmp_path / "away.jpg").rename(path)
+    assert call(*([] if is_back else ["--give-up-unread"])).returncode == 0
+    assert len(rows_of(tmp_path / "a.csv")) == COUNT - (not is_back)
+
+
 def test_a_photo_that_is_given_up_is_a_row_without_a_label_and_with_the_reason(predict, photos, tmp_path):
     missing = [str(path) for path in paths_of(photos)[MISSING.start : MISSING.stop]]
     hide(photos)
