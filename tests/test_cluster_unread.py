@@ -16,6 +16,7 @@ from pta.cluster.blocks.loop import ThisProcess
 from pta.cluster.ray.extraction import extract_blocks
 from pta.cluster.ray.prediction import FeatureFolder, predict_blocks, predict_streams
 from pta.cluster.ray.storage import Folder
+from pta.data.sources.addresses import RemoteSample
 from pta.data.sources.parquet import ParquetCell, _cells
 from pta.door.patience import Patience
 from pta.errors import MachineFailure, StateMismatch, UnreadableFile, UnreadableSample, UnreadSample
@@ -464,6 +465,15 @@ class NoPool:
 
     def __exit__(self, *error):
         pass
+
+
+@pytest.mark.skipif(find_spec("aiohttp") is None, reason="aiohttp is not installed")
+def test_a_server_that_gives_more_than_a_member_of_an_archive_gives_no_sample(tmp_path):
+    (tmp_path / "a.tar").write_bytes(bytes(4096))
+    with serving(tmp_path, lambda name: 200) as address:  # it does not know ranges
+        sample = RemoteSample(f"{address}/a.tar", "a.tar/x.png", 512, 100)
+        with pytest.raises(UnreadSample, match=r"more came than was asked for, 4,096 of 100 bytes"):
+            sample.read()
 
 
 def write_tar(path, pictures):
