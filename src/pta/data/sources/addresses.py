@@ -151,7 +151,7 @@ class _Whole(io.RawIOBase):
         return self._file.tell()
 
     def read(self, most: int = -1) -> bytes:
-        left = self._size - self.tell()
+        left = max(self._size - self.tell(), 0)  # damage leads behind the end
         with reading(self._address):
             content = self._file.read(most)
         require_whole(self._address, len(content), left if most < 0 else min(most, left))
