@@ -49,7 +49,7 @@ def test_a_feature_file_gives_the_labels_of_one_stream(pets, pta, tmp_path, endi
     assert rows_in(tmp_path / "out")["number"].to_pylist() == list(range(300))
     again = pta("predict", source, "--cluster", "local", "--out", "out", "--block", "50")
     assert again.returncode == 2
-    assert "another source" in again.stderr
+    assert "another block" in again.stderr
 
 
 def test_a_parquet_file_of_features_that_is_away_for_a_moment_is_unread(pta, tmp_path, monkeypatch):

@@ -184,7 +184,7 @@ def test_features_that_are_cut_short_are_refused_by_name(features, tmp_path, blo
         predict(copy, tmp_path / "out")
 
 
-@pytest.mark.parametrize("other", [{"block": 8}, {"classes": CLASSES[:4]}, {"on_error": "skip"}])
+@pytest.mark.parametrize("other", [{"block": 8}, {"classes": CLASSES[:4]}])
 def test_a_folder_of_another_run_is_refused_and_stays(pictures, features, other):
     before = contents(features, "*")
     with pytest.raises(StateMismatch, match=next(iter(other)).replace("classes", "classifier")):
@@ -227,7 +227,7 @@ def test_an_unreadable_picture_has_a_row_without_a_label_and_others_keep_their_n
     damaged = write_pictures(tmp_path / "pictures", COUNT)
     (damaged / "0020.png").write_bytes(b"no picture")
     with pytest.raises(UnreadableSample, match="--on-error skip"):
-        predict(damaged, tmp_path / "stop")
+        predict(damaged, tmp_path / "skip")
     done = predict(damaged, tmp_path / "skip", on_error="skip")
     rows = rows_of(tmp_path / "skip")
     assert [key for _, key, _ in done.failed] == ["0020.png"]

@@ -398,7 +398,7 @@ def test_blocks_follow_the_workers_at_the_first_start_and_stay(pta, pictures, mo
     assert contents(tmp_path / "out", "parquet") == before
     other = run(1, "--block", "16")
     assert other.returncode == 2
-    assert "another source" in other.stderr
+    assert "another block" in other.stderr
 
 
 def test_a_state_of_pta_goes_on_as_pta_on_a_cluster(predict_here):

@@ -246,10 +246,21 @@ def test_nothing_of_a_run_holds_a_credential(store, photos):
         assert not any(secret.encode() in store.get(path) for secret in SECRETS)
 
 
-@pytest.mark.parametrize("address", ["ftp://me:hunter2@host/a", "http://me:p@ss@host/a"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("ftp://me:hunter2@host/a", "http://me:p@ss@host/a", "https://ghp_hunter2@host/a"),
+        *("https://host/a?X-Amz-Date=1&X-Amz-Signature=hunter2", "https://host/a?sig=hunter2", "http://host/a?Token=x"),
+    ],
+)
 def test_a_folder_is_at_no_address_with_a_password(address):
     with pytest.raises(InvalidParameter, match="password before @"):
         Folder.at(address)
+
+
+@pytest.mark.parametrize("address", ["abfs://photos@account/a", "sftp://me@host/a", "https://host/a?v=1&signatures=2"])
+def test_an_address_without_a_secret_is_one(address):
+    assert Folder.at(address).address == address
 
 
 def test_an_address_that_fsspec_does_not_know_is_one_line():

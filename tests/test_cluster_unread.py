@@ -1,5 +1,6 @@
 """Blocks with samples that cannot be read now: tried again, by other workers, never written as done, never lost."""
 
+import tarfile
 from importlib.util import find_spec
 
 import pytest
@@ -15,6 +16,7 @@ from pta.cluster.blocks.loop import ThisProcess
 from pta.cluster.ray.extraction import extract_blocks
 from pta.cluster.ray.prediction import FeatureFolder, predict_blocks, predict_streams
 from pta.cluster.ray.storage import Folder
+from pta.data.sources.addresses import RemoteSample
 from pta.data.sources.parquet import ParquetCell, _cells
 from pta.door.patience import Patience
 from pta.errors import MachineFailure, StateMismatch, UnreadableFile, UnreadableSample, UnreadSample
@@ -213,6 +215,23 @@ def test_a_stream_goes_on_without_what_was_given_up_and_is_made_again_once_nothi
     assert by_key(cameras, out, give_up=True) == done
     by_key(cameras, out)
     assert contents(out, "parquet") == contents(tmp_path / "whole", "parquet")
+
+
+@pytest.mark.parametrize("work", [*WORK, "by_key"])
+def test_a_run_that_a_picture_has_stopped_goes_on_without_it_and_only_as_long_as_the_user_says_so(tmp_path, work):
+    damaged = write_pictures(tmp_path / "pictures", 3 * BLOCK)
+    (damaged / "0040.png").write_bytes(b"no picture")
+    listed = damaged / "list.csv"
+    listed.write_text("path,camera\n" + "".join(f"{number:04d}.png,{number % 2}\n" for number in range(3 * BLOCK)))
+    run, ending = (by_key, "parquet") if work == "by_key" else WORK[work]
+    for out in ("begun", "new"):
+        if out == "begun":
+            with pytest.raises(UnreadableSample, match=r"0040.*--on-error skip"):
+                run(listed, tmp_path / out)
+        assert [number for number, _, _ in run(listed, tmp_path / out, on_error="skip").failed] == [40]
+        with pytest.raises(UnreadableSample, match=r"0040.*--on-error skip"):
+            run(listed, tmp_path / out)
+    assert contents(tmp_path / "begun", ending) == contents(tmp_path / "new", ending)
 
 
 # -- real storages -----------------------------------------------------------------------------------------------------
@@ -446,3 +465,43 @@ class NoPool:
 
     def __exit__(self, *error):
         pass
+
+
+@pytest.mark.skipif(find_spec("aiohttp") is None, reason="aiohttp is not installed")
+def test_a_server_that_gives_more_than_a_member_of_an_archive_gives_no_sample(tmp_path):
+    (tmp_path / "a.tar").write_bytes(bytes(4096))
+    with serving(tmp_path, lambda name: 200) as address:  # it does not know ranges
+        sample = RemoteSample(f"{address}/a.tar", "a.tar/x.png", 512, 100)
+        with pytest.raises(UnreadSample, match=r"more came than was asked for, 4,096 of 100 bytes"):
+            sample.read()
+
+
+def write_tar(path, pictures):
+    with tarfile.open(path, "w") as archive:
+        for picture in pictures:
+            archive.add(picture, picture.name)
+
+
+def write_table(path, pictures):
+    content = {"key": [one.name for one in pictures], "image": [one.read_bytes() for one in pictures]}
+    pq.write_table(pa.table({**content, "camera": [str(int(one.stem) % 2) for one in pictures]}), path)
+
+
+@pytest.mark.parametrize(
+    ("write", "name", "work"),
+    [(write_tar, "a.tar", "extract"), (write_table, "a.parquet", "extract"), (write_table, "a.parquet", "by_key")],
+)
+def test_a_block_of_an_archive_that_is_replaced_meanwhile_is_not_written(pictures, tmp_path, write, name, work):
+    source, files = tmp_path / name, sorted(pictures.glob("*.png"))
+    run, ending = (by_key, "parquet") if work == "by_key" else WORK[work]
+    write(source, files[:32])
+
+    def replaced(key):
+        if key.endswith("0021.png"):  # in the second block, and the second stream
+            write(source, files[40:72])
+
+    with pytest.raises(UnreadSample, match=f"{name} is away, or has changed since it was listed"):
+        run(source, tmp_path / "out", patience=storage(replaced), on_error="skip")
+    assert len(contents(tmp_path / "out", ending)) == 1
+    with pytest.raises(StateMismatch, match="another listing"):
+        run(source, tmp_path / "out", on_error="skip")

@@ -4,20 +4,22 @@ import csv
 import errno
 import json
 import os
+import tarfile
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from photos import write_classes, write_photos
 from storages import at_random, for_good, no_sleep, storage
 
 from pta.data.features import read_about
-from pta.data.open import open_samples
+from pta.data.open import find_samples, open_samples
 from pta.data.prompts import build_classifier
 from pta.data.sample_set import SampleFile, TarMember
 from pta.door.patience import MOST_UNREAD, Patience, Unread, reading
-from pta.errors import StateMismatch, UnreadableSample, UnreadSample
+from pta.errors import MachineFailure, StateMismatch, UnreadableSample, UnreadSample
 from pta.models import load_encoder
 from pta.run.classifier import Classifier
 from pta.run.extract import extract
@@ -340,6 +342,7 @@ def test_a_stream_ends_before_an_unread_photo_and_the_same_command_goes_on_there
     assert (
         "no such file or directory; run the same command again when it can be read, or use --give-up" in ended[0].stderr
     )
+    assert "(--state with --resume goes on there)" in ended[0].stderr
     rows = (tmp_path / "ended.csv").read_bytes()
     assert (tmp_path / "whole.csv").read_bytes().startswith(rows)
     assert 0 < len(rows_of(tmp_path / "ended.csv")) <= MISSING.start  # whole batches before it
@@ -353,6 +356,27 @@ def learned(state):
     from pta.methods import load_adapter
 
     return {name: tensor.tolist() for name, tensor in load_adapter(state).state().items()}
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+def test_a_stream_does_not_go_on_past_an_unread_photo_that_is_no_longer_listed(pta, photos, tmp_path, is_back):
+    path = paths_of(photos)[MISSING.start]
+    path.rename(tmp_path / "away.jpg")
+    path.symlink_to(tmp_path / "mount" / "away.jpg")
+    given = ("--classes", write_classes(tmp_path / "classes.txt"), "--model", "embedded", "--batch", "8")
+    call = partial(pta, "predict", photos, *given, "--resume", "--state", "a.state", "--out", "a.csv")
+    assert call().returncode == 1
+    rows = (tmp_path / "a.csv").read_bytes()
+    path.unlink()
+    for _ in range(2):
+        ended = call()
+        assert ended.returncode == 1
+        assert f"({path} is not there any more); run the same command again" in ended.stderr
+        assert (tmp_path / "a.csv").read_bytes() == rows
+    if is_back:
+        (tmp_path / "away.jpg").rename(path)
+    assert call(*([] if is_back else ["--give-up-unread"])).returncode == 0
+    assert len(rows_of(tmp_path / "a.csv")) == COUNT - (not is_back)
 
 
 def test_a_photo_that_is_given_up_is_a_row_without_a_label_and_with_the_reason(predict, photos, tmp_path):
@@ -398,6 +422,60 @@ def test_a_source_that_does_not_exist_is_the_user_s_mistake(pta):
         done = pta(*command, "--model", "embedded", "--give-up-unread")
         assert done.returncode == 2
         assert "no such file or folder" in done.stderr
+
+
+@pytest.mark.parametrize("pattern", ["", "/*/*.jpg", "/**/*.jpg"])
+def test_a_folder_that_is_a_link_to_a_mount_that_is_gone_is_not_an_empty_one(photos, tmp_path, pattern):
+    folder = paths_of(photos)[0].parent
+    folder.rename(tmp_path / "mount")
+    folder.symlink_to(tmp_path / "mount")
+    source = f"{photos}{pattern}"
+    found = find_samples([source])
+    assert len(found) == COUNT
+    (tmp_path / "mount").rename(tmp_path / "away")
+    for opened in (find_samples, open_samples)[: 1 if pattern else 2]:
+        with pytest.raises(MachineFailure, match=f"cannot list {folder}: no such file or directory; run the same"):
+            opened([source] if opened is find_samples else source)
+    (tmp_path / "away").rename(tmp_path / "mount")
+    assert [one.key for one in find_samples([source])] == [one.key for one in found]
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE])
+@pytest.mark.parametrize("pattern", ["*/*.jpg", "**/*.jpg", "*/photo.jpg"])
+def test_a_folder_that_cannot_be_listed_now_is_not_passed_over_by_a_pattern(photos, monkeypatch, code, pattern):
+    away = str(paths_of(photos)[0].parent)
+
+    def failing(real):
+        def call(path, **how):
+            if str(path).startswith(away):
+                raise OSError(code, os.strerror(code), path)
+            return real(path, **how)
+
+        return call
+
+    for name in ("scandir", "stat"):
+        monkeypatch.setattr(os, name, failing(getattr(os, name)))
+    with pytest.raises(MachineFailure, match=os.strerror(code).lower()):
+        find_samples([f"{photos}/{pattern}"])
+
+
+def test_an_archive_that_is_a_link_to_a_mount_that_is_gone_is_unread(photos, tmp_path):
+    for number, path in enumerate(paths_of(photos)[:2]):
+        with tarfile.open(tmp_path / f"{number}.tar", "w") as archive:
+            archive.add(path, path.name)
+    (tmp_path / "1.tar").rename(tmp_path / "away")
+    (tmp_path / "1.tar").symlink_to(tmp_path / "mount" / "1.tar")
+    with pytest.raises(UnreadSample, match=r"1\.tar cannot be read: no such file"):
+        open_samples(f"{tmp_path}/*.tar")
+
+
+def test_a_list_that_ends_too_early_is_not_a_shorter_list(photos, tmp_path, monkeypatch):
+    listed = tmp_path / "list.csv"
+    listed.write_text("path\n" + "".join(f"{path}\n" for path in paths_of(photos)))
+    whole = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: whole(path)[:200])
+    with pytest.raises(UnreadSample, match=r"list\.csv cannot be read: it ends too early, 200 of"):
+        find_samples([listed])
 
 
 def test_undecodable_photos_are_skipped_as_before_and_not_given_up(predict, photos, tmp_path):

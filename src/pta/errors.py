@@ -68,6 +68,8 @@ class UnreadableSample(UserMistake):
 class UnreadSample(MachineFailure):
     """The bytes of a sample did not come, or not all of them: a property of the moment."""
 
+    key: str | None = None  # of the sample before which a stream ended
+
 
 class UnavailableModel(UserMistake):
     """A model cannot be loaded: its weights are missing, or a package is not installed."""

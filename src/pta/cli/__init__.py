@@ -234,7 +234,8 @@ def _complain(error: Exception) -> None:
     ):  # the latter is torch's, of a GPU
         message, code = "there is not enough memory for this", MachineFailure.exit_code
     elif isinstance(error, OSError) and family(error) is MachineFailure:
-        message = f"{error.filename or 'standard output'} cannot be written: {reason(error)}"
+        what = "standard output cannot be written" if error.filename is None else f"{error.filename} cannot be used"
+        message = f"{what}: {reason(error)}"
         code = MachineFailure.exit_code
     else:
         detail(traceback.format_exc())  # for the log file

@@ -57,7 +57,7 @@ def predict(given: PredictOptions) -> None:
         given.watching.require_place(append=goes_on, replace=given.rows.replace)
         if isinstance(source, VideoFrames):
             source.check()
-        start = find_start(source, given.state, given.rows)
+        start = find_start(source, given.state, given.rows, give_up_unread=given.samples.give_up_unread)
         encoder = named.encoder  # from here on, nothing is left that could be checked without it
         classifier = _classifier(given, encoder, texts, total)
         if (state := given.state.loaded) is not None:

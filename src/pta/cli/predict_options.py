@@ -21,6 +21,7 @@ from pta.data.label_file import as_in_csv, labels_by_key
 from pta.data.sample_set import SampleReference
 from pta.data.sources.video import OF_FRAMES, VideoFrames
 from pta.door.claims import sole_writers
+from pta.door.patience import Unread
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
 from pta.methods import adapter_class
 from pta.methods.state_file import require_saved_for
@@ -349,12 +350,16 @@ class Start:
     after: RowMark | None = None
 
 
-def find_start(samples: Iterable[SampleReference], state: StateOptions, rows: RowOptions) -> Start:
+def find_start(
+    samples: Iterable[SampleReference], state: StateOptions, rows: RowOptions, *, give_up_unread: bool
+) -> Start:
     """Find where to start, and tell the user if it is not the first sample. With `--replace`, no row stays."""
     out = rows.out
     record = None if state.loaded is None or state.freeze else read_record(state.loaded)
     if state.resume and state.loaded is not None:
-        return _after(samples, record, state.loaded, out)
+        start = _after(samples, record, state.loaded, out)
+        _require_listed(samples, start.progress, give_up_unread)
+        return start
     if state.resume and out.is_file() and out.stat().st_size:
         raise UnreadableFile(
             f"{out} holds rows, but there is no {state.state}; choose another --out, or leave out --resume"
@@ -390,6 +395,15 @@ def _after(samples: Iterable[SampleReference], record: StreamRecord | None, stat
         _require_own(surplus, samples, record.taken, record.rows, out)
         say(f"{len(surplus):,} rows after the last saved state will be written again")
     return Start(rest, progress, _with_unwritten(record.rows))
+
+
+def _require_listed(samples: object, progress: Progress, give_up_unread: bool) -> None:
+    """Refuse to go on past a sample that could not be read and is not even listed now: what comes after it would."""
+    key = progress.unread
+    if key is not None and isinstance(samples, Sequence) and all(one.key != key for one in samples[progress.taken :]):
+        if not give_up_unread:
+            raise Unread.of([f"{key} is not there any more"]).error()
+        progress.unread = None
 
 
 def _what_is_wrong(out: Path, mark: RowMark, state: Path) -> str:

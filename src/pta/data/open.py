@@ -1,10 +1,10 @@
 """The opener of samples: `open_samples` for a source with its labels, `open_places` for whatever a user names."""
 
-import glob
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from glob import has_magic
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
@@ -18,6 +18,7 @@ from pta.data.layouts import open_catalogued
 from pta.data.sample_set import ListedSample, SampleFile, SampleReference, SampleSet
 from pta.data.sources.addresses import is_folder
 from pta.data.sources.csv_list import list_csv, listed_files, open_csv
+from pta.data.sources.entries import matches
 from pta.data.sources.folder import list_folder, open_folder, sample_files
 from pta.data.sources.h5_clouds import open_h5, read_clouds
 from pta.data.sources.listed import Listed
@@ -222,7 +223,7 @@ def _matched(given: str | Path) -> list[Path]:
     place = as_path(given)
     if exists(place):
         return [place]
-    found = sorted(glob.glob(str(place), recursive=True)) if glob.has_magic(str(place)) else []  # noqa: PTH207
+    found = matches(str(place)) if has_magic(str(place)) else []
     if not found:
         raise UnreadableFile(f"no such file or folder: {shown(str(place), 400)}")
     return [Path(path) for path in found]

@@ -26,7 +26,17 @@ from torch import Tensor
 from pta.core.limits import USUAL_LIMITS, require_memory
 from pta.door.patience import reading, require_whole
 from pta.door.plain_files import sync_folder
-from pta.errors import PtaError, UnreadableFile, UnreadableSample, explaining, family, first_line, reason, shown
+from pta.errors import (
+    MachineFailure,
+    PtaError,
+    UnreadableFile,
+    UnreadableSample,
+    explaining,
+    family,
+    first_line,
+    reason,
+    shown,
+)
 
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.[0-9a-f]{8}")  # beside the file that the name stands for
 _LARGEST_TEXT = 64 * 2**20
@@ -75,10 +85,12 @@ def is_path(given: object) -> bool:
 
 
 def exists(path: Path) -> bool:
-    """Whether a file or folder exists; False for a path that is too long for the system."""
+    """Whether a file or folder exists; False for a path that is too long for the system, or closed to this user."""
     try:
         return path.exists()
-    except OSError:
+    except OSError as error:
+        if family(error) is MachineFailure:
+            raise MachineFailure(f"{path} cannot be reached: {reason(error)}") from None
         return False
 
 
@@ -138,6 +150,7 @@ def read_text(path: Path, kind: str, largest: int = _LARGEST_TEXT) -> str:
         if size > largest:
             raise UnreadableFile(f"{path} has {size:,} bytes; a {kind} file has at most {largest:,}")
         content = path.read_bytes()
+        require_whole(str(path), min(len(content), size), size)  # it may grow
     try:
         text = content.decode("utf-8-sig")  # spreadsheets put a mark in front
         if "\0" in text:

@@ -57,9 +57,10 @@ def said_by(error: Exception) -> str:
 
 
 def require_whole(name: str, came: int, expected: int) -> None:
-    """Refuse a short read."""
-    if came < expected:
-        raise UnreadSample(f"{name} cannot be read: it ends too early, {came:,} of {expected:,} bytes came")
+    """Refuse a short read, and what a server gives that does not keep to a range."""
+    if came != expected:
+        what = "it ends too early" if came < expected else "more came than was asked for"
+        raise UnreadSample(f"{name} cannot be read: {what}, {came:,} of {expected:,} bytes came")
 
 
 def is_absent(error: BaseException | None) -> bool:

@@ -99,7 +99,9 @@ def encode_files(
         for begun in stages:
             yield begun.wait()
             if isinstance(begun.stop, UnreadSample):
-                raise UnreadSample(f"{begun.stop}; {ADVICE}") from begun.stop
+                ended = UnreadSample(f"{begun.stop}; {ADVICE} (--state with --resume goes on there)")
+                ended.key = begun.stop.key
+                raise ended from begun.stop
             if begun.stop is not None:
                 raise unless_skipped(str(begun.stop)) from begun.stop
 
@@ -193,9 +195,12 @@ class _Passed:
     def split(self, files: list[Prepared[Any, Any]]) -> tuple[list[Prepared[Any, Any]], PtaError | None]:
         """The files of a batch that are given out, and the error after which nothing is."""
         for place, one in enumerate(files):
-            is_unread = isinstance(one.error, UnreadSample)
-            if one.error is not None and not (self.unread if is_unread else self.undecodable):
-                return [] if is_unread and not self.live else files[:place], one.error
+            if isinstance(one.error, UnreadSample):
+                one.error.key = one.item[1].key
+                if not self.unread:
+                    return files[:place] if self.live else [], one.error
+            elif one.error is not None and not self.undecodable:
+                return files[:place], one.error
         return files, None
 
 

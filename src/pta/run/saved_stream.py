@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from pta.data.sample_set import SampleReference
-from pta.errors import PtaError, StateMismatch
+from pta.errors import PtaError, StateMismatch, UnreadSample
 from pta.methods.state_file import Monitored, read_stream
 from pta.models import Encoder
 from pta.run.classifier import AnswerBatch, Classifier
@@ -38,10 +38,11 @@ class StreamRecord:
     decoder: str = PILLOW  # what decoded them
     runtime: str = Encoder.runtime  # what made their features
     watch: Mapping[str, Any] | None = None  # of `pta watch`: what `Course` packs
+    unread: str | None = None  # key of a sample behind `last` that could not be read
 
     def __post_init__(self) -> None:
         texts = all(isinstance(one, str) for one in (self.keys, self.decoder, self.runtime))
-        texts = texts and isinstance(self.last, str | None)
+        texts = texts and isinstance(self.last, str | None) and isinstance(self.unread, str | None)
         if not texts or not isinstance(self.taken, int) or not 0 <= self.taken <= sys.maxsize:
             raise TypeError("not a place in a stream")
 
@@ -67,6 +68,7 @@ class Progress:
     taken: int = 0
     last: str | None = None
     _keys: Any = field(default_factory=hashlib.sha256)
+    unread: str | None = None
 
     @classmethod
     def going_on(cls, record: StreamRecord) -> "Progress":
@@ -82,11 +84,13 @@ class Progress:
         for key in keys:
             self.taken += 1
             self.last = key
+            self.unread = None if key == self.unread else self.unread
             self._keys.update(json.dumps(key).encode() + b"\n")
 
     def record(self, rows: RowMark | None) -> StreamRecord:
         """The place that the stream has reached, with the end of its rows."""
-        return StreamRecord(self.taken, self.last, self._keys.hexdigest(), rows, self.decoder, self.runtime)
+        keys, made = self._keys.hexdigest(), (self.decoder, self.runtime)
+        return StreamRecord(self.taken, self.last, keys, rows, *made, unread=self.unread)
 
 
 def _beside(names: str, name: str) -> str:
@@ -96,7 +100,7 @@ def _beside(names: str, name: str) -> str:
 
 def skip_taken(samples: Iterable[Reference], record: StreamRecord, state: Path) -> tuple[Iterator[Reference], Progress]:
     """The samples after those of a record, and how far that is; refused if those before are others than recorded."""
-    rest, progress = iter(samples), Progress(record.decoder, record.runtime)
+    rest, progress = iter(samples), Progress(record.decoder, record.runtime, unread=record.unread)
     progress.add(sample.key for sample in islice(rest, record.taken))
     if progress.record(record.rows) == record:
         return rest, progress
@@ -217,6 +221,8 @@ class SavedStream:
     ) -> None:
         if error is not None and not isinstance(error, Exception):
             return  # told to stop at once
+        if isinstance(error, UnreadSample):
+            self._progress.unread = error.key
         try:
             if error is None:
                 self._rows.finish()

@@ -26,7 +26,7 @@ from pta.door.files import packed_in_order
 from pta.door.patience import ADVICE, MOST_UNREAD, NO_UNREAD, Unread
 from pta.errors import StateMismatch, UnreadableFile, UnreadableSample, UnreadSample, naming
 from pta.models import Encoder, load_encoder
-from pta.run.encoding import OnError, encode_files
+from pta.run.encoding import OnError, encode_files, unless_skipped
 from pta.run.extract import stored
 from pta.run.gpu.encoder_program import COMPILED_FROM, EncoderProgram
 from pta.run.reading import Reading
@@ -120,6 +120,7 @@ def _encode(job: BlockJob, block: int, listed: range) -> tuple[dict[str, Tensor]
             kind.append((int(rows.numbers[row]), rows.samples[row].key, str(error)))
         if len(unread) >= MOST_UNREAD and not job.reading.give_up_unread:
             break
+    rows.require_unchanged()
     features = {name: torch.cat([part[name] for part in parts]) for name in (parts[0] if parts else ())}
     keys = json.dumps([rows.samples[row].key for row in kept]).encode()
     described = {
@@ -195,7 +196,6 @@ class BlockExtraction:
             "views": None if views is None else asdict(views),
             "pixels": self.reading.raw,
             "patches": self.reading.patches,
-            "on_error": self.on_error,
             "classifier": self.classifier.fingerprint,
         }
 
@@ -226,7 +226,7 @@ class BlockExtraction:
         return BlockJob(run, *model, self.reading, self.on_error, out, listed, self.classifier, record, **more)
 
     def each_block(self, function: Callable[..., Result], job: BlockJob, pool: Pool, told: OnProgress) -> list[Result]:
-        """Write the listing, and do the same for each block; afterwards refuse samples that could not be read.
+        """Write the listing, and do the same for each block; afterwards refuse what could not be read.
 
         Samples are given up if no worker could read them: at most as many of a block as the best of them left.
         """
@@ -237,20 +237,23 @@ class BlockExtraction:
             for k, block in zip(left, again, strict=True):
                 done[k] = block
         require_no_unread(done)
-        return done
-
-    def encode(self, pool: Pool, out: Folder, run: str, told: OnProgress) -> list[EncodedBlock]:
-        """Write all blocks and the listing; blocks of this run that are there are left as they are."""
-        done = self.each_block(encode_block, self.job(run, out), pool, told)
-        self.require_read(done)
-        return done
-
-    def require_read(self, done: Sequence[EncodedBlock | Labelled]) -> None:
-        """Refuse a source of which nothing could be read."""
+        for block in done:
+            self.require_decodable(block.failed, block.given_up)
         failed = [one for block in done for one in block.failed]
         if len(failed) == len(self.listing):
             kind = UnreadSample if any(block.given_up for block in done) else UnreadableSample
             raise kind(f"none of the {len(failed)} samples of {self.dataset} could be read: {failed[0][2]}")
+        return done
+
+    def require_decodable(self, failed: Iterable[Failed], given_up: Sequence[int]) -> None:
+        """Refuse samples that were skipped, unless they still are."""
+        for number, _, complaint in failed if self.on_error == "stop" else ():
+            if number not in given_up:
+                raise unless_skipped(complaint)
+
+    def encode(self, pool: Pool, out: Folder, run: str, told: OnProgress) -> list[EncodedBlock]:
+        """Write all blocks and the listing; blocks of this run that are there are left as they are."""
+        return self.each_block(encode_block, self.job(run, out), pool, told)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pta.cluster.blocks.replay import BlockAnswers
 from pta.cluster.ray.storage import Folder
 from pta.door.patience import NO_UNREAD, Unread
-from pta.errors import PtaError, UnreadableFile
+from pta.errors import UnreadableFile
 
 _COLUMNS = (
     ("number", pa.int64()),
@@ -47,7 +47,7 @@ class Labelled:
     failed: list[Failed]
     taught: int = 0  # whose label was learned, or that were not learned because they are of none of the classes
     unread: Unread = NO_UNREAD  # samples because of which the block was not written
-    given_up: bool = False  # whether there are others among those that failed
+    given_up: Sequence[int] = ()  # numbers of those that could not be read, among those that failed
 
 
 def write_labels(
@@ -129,15 +129,14 @@ def read_answers(folder: Folder, name: str, run: str, class_names: Sequence[str]
 
 
 def _read(folder: Folder, name: str, run: str, columns: Sequence[str]) -> Any:
-    """The columns that a file has, if it is whole and of this run."""
-    try:
-        with folder.open(name) as opened:
-            file = pq.ParquetFile(opened)
-            if (file.schema_arrow.metadata or {}).get(b"run") != run.encode():
-                return None
-            return file.read([name for name in columns if name in file.schema_arrow.names])
-    except (PtaError, pa.ArrowException, OSError):
-        return None
+    """The columns that a file has, if it is there, whole and of this run."""
+
+    def take(file: pq.ParquetFile) -> Any:
+        if (file.schema_arrow.metadata or {}).get(b"run") != run.encode():
+            return None
+        return file.read([name for name in columns if name in file.schema_arrow.names])
+
+    return folder.parquet(name, take)
 
 
 def _counted(table: Any) -> Labelled:
@@ -147,4 +146,5 @@ def _counted(table: Any) -> Labelled:
     taught = 0
     if "learned_label" in table.column_names:
         taught = pc.sum(pc.not_equal(table["learned_label"], "")).as_py() or 0
-    return Labelled(len(label) - label.null_count, changed, failed, taught, given_up=b"given_up" in about)
+    given_up = json.loads(about.get(b"given_up", "[]"))
+    return Labelled(len(label) - label.null_count, changed, failed, taught, given_up=given_up)

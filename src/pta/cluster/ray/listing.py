@@ -9,7 +9,6 @@ groups, and `order.parquet` which row comes when, unless it is the order of the 
 import hashlib
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BytesIO
@@ -24,11 +23,12 @@ from numpy.typing import NDArray
 from pta.cluster.blocks.block import USUAL_SIZE, in_blocks
 from pta.cluster.ray.storage import Folder
 from pta.data.sample_set import SampleReference
+from pta.data.sources.addresses import stamp_of
 from pta.data.sources.class_index import number_labels
 from pta.data.sources.listed import reference
 from pta.data.sources.parquet import RowGroups
 from pta.door.patience import USUAL_PATIENCE, reading
-from pta.errors import InvalidParameter, InvalidSamples, PtaError
+from pta.errors import InvalidParameter, InvalidSamples, UnreadSample
 
 NAME, ORDER = "listing.parquet", "order.parquet"
 _FEWEST = 64  # samples per block, unless --block says otherwise: what the overhead of a task is small for
@@ -99,16 +99,14 @@ class Listing:
 
         A file that was not seen at first counts as unchanged.
         """
-        if isinstance(self.source, RowGroups) or not folder.has(NAME):
+        if isinstance(self.source, RowGroups):
             return self
-        with suppress(PtaError, pa.ArrowException), folder.open(NAME) as opened:
-            former = pq.ParquetFile(opened).read()
-            if former.schema.equals(self.source.schema) and former["key"].equals(self.source["key"]):
-                now, before = self.source["stamp"], former["stamp"]
-                stamps = pc.if_else(pc.or_(pc.is_null(now), pc.is_null(before)), before, now)
-                place = former.schema.get_field_index("stamp")
-                return replace(self, source=self.source.set_column(place, "stamp", stamps))
-        return self
+        former = folder.parquet(NAME, lambda file: file.read())
+        if former is None or former.schema != self.source.schema or not former["key"].equals(self.source["key"]):
+            return self
+        now, before = self.source["stamp"], former["stamp"]
+        stamps = pc.if_else(pc.or_(pc.is_null(now), pc.is_null(before)), before, now)
+        return replace(self, source=self.source.set_column(former.schema.get_field_index("stamp"), "stamp", stamps))
 
     def write(self, folder: Folder) -> None:
         """Write `listing.parquet`, and `order.parquet` if workers need it."""
@@ -253,6 +251,14 @@ class BlockRows:
     samples: list[SampleReference]
     labels: NDArray[np.int64] | None
     streams: list[str | None]
+    archives: Mapping[str, str | None]  # the files that hold several samples, each with its stamp when it was listed
+
+    def require_unchanged(self) -> None:
+        """Refuse what was read of archives of which some have changed since, and perhaps before it was read."""
+        for place, stamp in self.archives.items():
+            with reading(place):
+                if stamp and stamp_of(place) != stamp:
+                    raise UnreadSample(f"{place} is away, or has changed since it was listed")
 
 
 @dataclass(frozen=True)
@@ -282,7 +288,12 @@ class BlockReader:
             labels = None if classes is None else np.array([classes[one] for one in table["label"].to_pylist()])
         columns = [table[name].to_pylist() for name in ("key", "place", "offset", "size", "row")]
         samples = [reference(*one) for one in zip(*columns, strict=True)]
-        return BlockRows(table["number"].to_numpy(), samples, labels, table["stream"].to_pylist())
+        held = table.filter(table["offset"].is_valid())  # in archives
+        stamps = dict(zip(held["place"].to_pylist(), held["stamp"].to_pylist(), strict=True))
+        if self.groups is not None:
+            known = dict(zip(self.groups.places, self.groups.stamps, strict=True))
+            stamps = {place: known[place] for place in stamps}
+        return BlockRows(table["number"].to_numpy(), samples, labels, table["stream"].to_pylist(), stamps)
 
     def _listed(self, block: int, rows: range, value: str | None = None) -> pa.Table:
         assert self.groups is not None
@@ -291,8 +302,6 @@ class BlockReader:
         return USUAL_PATIENCE.ask(lambda: groups.rows(wanted, value))
 
     def _read(self, name: str, block: int) -> pa.Table:
-        def get() -> pa.Table:
-            with reading(self.folder.path(name)), self.folder.open(name) as file:
-                return pq.ParquetFile(file).read_row_group(block)
-
-        return USUAL_PATIENCE.ask(get)
+        if (table := self.folder.parquet(name, lambda file: file.read_row_group(block))) is None:
+            raise UnreadSample(f"{self.folder.path(name)} cannot be read: it is damaged or not there")
+        return table

@@ -165,6 +165,8 @@ def predict_blocks(
     blocks = source.blocks
     is_final = known.get("finished") and (source.gives_up or not known.get("given_up"))
     if is_final and (done := _finished(out, blocks, known.get("labels", folder.id))):
+        if isinstance(source, BlockExtraction):
+            source.require_decodable(known["failed"], known.get("given_up", ()))
         return PredictedBlocks.of(done, known["rounds"], known["repaired"], known["remark"])
     if has_learned:
         raise StateMismatch(
@@ -209,7 +211,6 @@ def predict_streams(
     blocks = source.blocks
     job = source.job(folder.id, out, method=method, parameters=parameters, labels=labels)
     done = source.each_block(answer_streams, job, pool, told("streams", len(blocks)))
-    source.require_read(done)
     result = PredictedBlocks.of(done)
     folder.finish({**vars(result), "blocks": [[rows.start, rows.stop] for rows in blocks]})
     return result
@@ -225,29 +226,31 @@ def answer_streams(job: BlockJob, number: int, rows: range, to_give_up: int = 0)
     there = labelled(job.out, name, job.run)
     if there is not None and (gives_up or not there.given_up):
         return there
+    said, failed, unread, given_up = [list[Any]() for _ in range(6)], list[Failed](), list[str](), list[int]()
     try:
         listed = job.listed.read(number, rows)
+        for _, members in groupby(range(len(listed.samples)), key=listed.streams.__getitem__):
+            try:
+                given_up += _answer(job, listed, list(members), said, failed)
+            except UnreadSample as error:
+                unread.append(str(error.__cause__))  # the complaint without advice
+        listed.require_unchanged()
     except UnreadSample as error:
         return Labelled(0, 0, [], unread=Unread(len(rows), (str(error),)))
-    said, failed, unread = [list[Any]() for _ in range(6)], list[Failed](), list[str]()
-    for _, members in groupby(range(len(listed.samples)), key=listed.streams.__getitem__):
-        try:
-            unread += _answer(job, listed, list(members), said, failed)
-        except UnreadSample as error:
-            unread.append(str(error.__cause__))  # the complaint without advice
+    unread += [complaint for number, _, complaint in failed if number in given_up]
     if len(unread) > to_give_up:
         return Labelled(0, 0, [], unread=Unread.of(unread))
     keys, names = [sample.key for sample in listed.samples], job.classifier.class_names
     learned = None if job.labels is None else label_texts(labels_of(job.labels, keys), names)
-    about = {"run": job.run} | ({"given_up": "true"} if unread else {})
+    about = {"run": job.run} | ({"given_up": json.dumps(given_up)} if given_up else {})
     return write_labels(job.out, name, about, listed.numbers, keys, said, failed, listed.streams, learned)
 
 
 def _answer(
     job: BlockJob, rows: BlockRows, members: list[int], said: list[list[Any]], failed: list[Failed]
-) -> list[str]:
-    """Answer one stream as `pta predict` does; the complaints about samples of it that could not be read."""
-    unread = list[str]()
+) -> list[int]:
+    """Answer one stream as `pta predict` does; the numbers of samples of it that were given up."""
+    given_up = list[int]()
     program = job.program()
     model = program.encoder if needs_model(job.method, job.parameters) else None
     adapter = create_adapter(job.method, job.classifier, model=model, source=len(members), **job.parameters)
@@ -256,7 +259,7 @@ def _answer(
     quick = adapter.scope == "sample"  # as in `predict_stream`
     for part in encode_files(program, samples, job.reading, on_error=job.on_error, quick_start=quick):
         failed += [(numbers[place], rows.samples[members[place]].key, str(error)) for place, error in part.failures]
-        unread += [str(error) for _, error in part.failures if isinstance(error, UnreadSample)]
+        given_up += [numbers[place] for place, error in part.failures if isinstance(error, UnreadSample)]
         if not part.samples:
             continue
         known = samples_of(part.tensors)
@@ -272,7 +275,7 @@ def _answer(
         more: list[Sequence[Any]] = [own, held.labels[0], held.probabilities[0], *alone, held.entropies]
         for column, values in zip(said, more, strict=True):
             column += values
-    return unread
+    return given_up
 
 
 def _inputs_of(labels: Mapping[str, int] | None) -> dict[str, str]:

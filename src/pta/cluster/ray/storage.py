@@ -7,16 +7,22 @@ is refused.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, TypeVar
 
-from pta.data.sources.addresses import about_file, ask, is_remote, require_no_password
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pta.data.sources.addresses import about_file, ask, is_remote, open_whole, require_no_password
 from pta.door.files import as_path, write_atomically
+from pta.door.patience import USUAL_PATIENCE, is_absent
 from pta.door.plain_files import make_folder, require_no_link
-from pta.errors import StateMismatch, UnreadableFile
+from pta.errors import StateMismatch, UnreadableFile, UnreadSample
+
+Made = TypeVar("Made")
 
 _LONGEST_HEADER = 100 * 2**20  # that safetensors itself takes
 ABOUT = "about.json"
@@ -64,10 +70,21 @@ class Folder:
         except (ValueError, RecursionError):
             raise UnreadableFile(f"{self.path(name)} is not JSON (truncated or damaged?)") from None
 
-    def open(self, name: str) -> IO[bytes]:
-        """A file to read parts of."""
-        file: IO[bytes] = ask(self.path(name), "read", lambda system, path: system.open(path, "rb"))
-        return file
+    def parquet(self, name: str, take: Callable[[pq.ParquetFile], Made]) -> Made | None:
+        """What is taken of a parquet file; None if it is damaged or not there. What fails now counts as neither."""
+
+        def get() -> Made:
+            with open_whole(self.path(name)) as file:
+                return take(pq.ParquetFile(file))
+
+        try:
+            return USUAL_PATIENCE.ask(get)
+        except UnreadSample as failure:
+            if not is_absent(failure.__cause__):
+                raise
+        except (pa.ArrowException, OSError):  # damaged
+            pass
+        return None
 
     def has(self, name: str) -> bool:
         """Whether a file of the name is there, whatever it holds."""
@@ -130,11 +147,9 @@ def run_id(inputs: Mapping[str, Any]) -> str:
 def kept_block(folder: Folder, count: int) -> int | None:
     """The size of blocks of the run in a folder, if it is one of so many samples."""
     about = folder.read_json(ABOUT) if folder.has(ABOUT) else {}
-    inputs = about.get("inputs") if isinstance(about, dict) else {}
-    for known in (inputs, inputs.get("source")) if isinstance(inputs, dict) else ():
-        if isinstance(known, dict) and known.get("count") == count and isinstance(known.get("block"), int):
-            return known["block"]
-    return None
+    inputs = about.get("inputs") if isinstance(about, dict) else None
+    known = _inner(inputs) if isinstance(inputs, dict) else {}
+    return known["block"] if known.get("count") == count and isinstance(known.get("block"), int) else None
 
 
 @dataclass(frozen=True)
@@ -158,7 +173,7 @@ class RunFolder:
         if self.out.has(ABOUT) and not replace:
             known = read_run(self.out, self.kind)
             if known["run"] != self.id:
-                was, now = known["inputs"], self.inputs
+                was, now = _inner(known["inputs"]), _inner(self.inputs)
                 other = ", ".join(name for name in sorted({**was, **now}) if was.get(name) != now.get(name))
                 raise StateMismatch(
                     f"{self.out.address} holds a run with another {other or 'version'}; "
@@ -179,6 +194,12 @@ class RunFolder:
     def _note(self, record: Mapping[str, Any], *, finished: bool) -> None:
         own = {"kind": self.kind, "version": 1, "run": self.id, "inputs": self.inputs, "finished": finished}
         self.out.write(ABOUT, (json.dumps({**record, **own}, indent=2, sort_keys=True) + "\n").encode())
+
+
+def _inner(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides a run, with what decides its source by name, if that is known."""
+    source = inputs.get("source")
+    return {**inputs, **source, "source": None} if isinstance(source, dict) else dict(inputs)
 
 
 def read_run(folder: Folder, kind: str) -> dict[str, Any]:

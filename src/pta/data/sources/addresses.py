@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from pta.core.limits import USUAL_LIMITS
+from pta.data.sources.entries import matches
 from pta.door.files import exists, read_text, require_short, understanding
 from pta.door.patience import USUAL_PATIENCE, is_absent, reading, require_whole, said_by
 from pta.errors import (
@@ -31,7 +32,7 @@ Made = TypeVar("Made")
 
 _MOST_FILES = 100_000
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
-_PASSWORD = re.compile(r"://[^/@]*:[^/]*@")
+_PASSWORD = re.compile(r"://[^/@]*:[^/]*@|^https?://[^/@]+@|[?&]([\w-]*signature|sig|token)=", re.IGNORECASE)
 _STAMP = ("size", "ETag", "etag", "mtime", "LastModified")  # what object stores say about a file
 
 
@@ -45,11 +46,11 @@ def is_remote(address: str) -> bool:
 
 
 def require_no_password(address: str, line: int | None = None) -> None:
-    """Refuse an address with a password, which would come to stand in the files of a run; `line` is of a list."""
+    """Refuse an address with a secret, which would come to stand in the files of a run; `line` is of a list."""
     if _PASSWORD.search(address):
         what = "the address" if line is None else f"the address in line {line}"
         advice = "give them in the environment, or in the configuration of fsspec or of the storage's program"
-        raise InvalidParameter(f"{what} has a name and a password before @; {advice}")
+        raise InvalidParameter(f"{what} has a name and a password before @, or a signature; {advice}")
 
 
 def filesystem(address: str) -> tuple[Any, str]:
@@ -150,7 +151,7 @@ class _Whole(io.RawIOBase):
         return self._file.tell()
 
     def read(self, most: int = -1) -> bytes:
-        left = self._size - self.tell()
+        left = max(self._size - self.tell(), 0)  # damage leads behind the end
         with reading(self._address):
             content = self._file.read(most)
         require_whole(self._address, len(content), left if most < 0 else min(most, left))
@@ -196,11 +197,7 @@ def find_files(address: str, kind: str, order: Callable[[str], Any] = Path) -> l
 def _matching(text: str) -> list[str]:
     if is_remote(text):
         return ask(text, "listed", lambda system, path: list(map(system.unstrip_protocol, system.glob(path))))
-    path = Path(text)
-    with suppress(ValueError):  # of a pattern with ** beside other letters
-        # Not `glob.glob`, which follows links below ** and so may go round in circles.
-        return [str(one) for one in Path(path.anchor).glob(str(path.relative_to(path.anchor))) if one.is_file()]
-    return []
+    return [one for one in matches(text) if Path(one).is_file() or not Path(one).exists()]
 
 
 def expand_range(source: str) -> list[str]:

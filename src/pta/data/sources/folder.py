@@ -16,9 +16,10 @@ from pta.core.modality import IMAGES, Modality
 from pta.data.sample_set import SampleFile, SampleSet
 from pta.data.sources.addresses import ask, is_remote, remote_stamp
 from pta.data.sources.class_index import ClassIndex
+from pta.data.sources.entries import entries, identity, is_folder_at
 from pta.data.sources.listed import Listed
 from pta.door.refused_places import is_unread_photo, left_out
-from pta.errors import InvalidParameter, UnreadableFile, explaining
+from pta.errors import InvalidParameter, UnreadableFile
 
 _MOST_ENTRIES = 2**24  # files and folders; ImageNet-21k has 13 million
 
@@ -83,24 +84,24 @@ def sample_files(
     unread: list[str] = []
     found: dict[str, tuple[int, int, str]] = {}  # real path → links, folders, path
     seen: set[tuple[int, int]] = set()
-    waiting, entries = [(0, 0, "")], 0
+    waiting, count = [(0, 0, "")], 0
     while waiting:
         links, depth, prefix = heappop(waiting)
         here = folder / prefix
-        identity = _identity(here)
-        if identity in seen:
+        if (known := identity(here)) in seen:
             continue
-        seen.add(identity)
+        seen.add(known)
         entered(prefix)
         real = os.path.realpath(here)
-        for entry in _entries(here):
-            entries += 1
-            if entries > _MOST_ENTRIES:
+        for entry in entries(here):
+            count += 1
+            if count > _MOST_ENTRIES:
                 raise UnreadableFile(f"{folder} holds more than {_MOST_ENTRIES:,} files and folders; give a part of it")
             linked = links + entry.is_symlink()
-            if _is_folder(entry):
+            is_sample = modality.takes(entry.name)
+            if is_folder_at(entry, is_sample=is_sample):
                 heappush(waiting, (linked, depth + 1, f"{prefix}{entry.name}/"))
-            elif modality.takes(entry.name) and (entry.is_symlink() or entry.is_file()):  # no pipe, no device
+            elif is_sample and (entry.is_symlink() or entry.is_file()):  # no pipe, no device
                 # a broken link, too: reading it will say so
                 target = os.path.realpath(entry.path) if entry.is_symlink() else f"{real}/{entry.name}"
                 path = (linked, depth, prefix + entry.name)
@@ -114,27 +115,10 @@ def sample_files(
 
 def sub_folders(folder: Path) -> list[str]:
     """The sorted names of the folders in a folder."""
-    return sorted(entry.name for entry in _entries(folder) if _is_folder(entry))
+    return sorted(entry.name for entry in entries(folder) if is_folder_at(entry, is_sample=True))
 
 
 def loose_images(folder: Path) -> list[str]:
     """The sorted names of the images that lie directly in a folder."""
-    return sorted(entry.name for entry in _entries(folder) if IMAGES.takes(entry.name) and not _is_folder(entry))
-
-
-def _identity(folder: Path) -> tuple[int, int]:
-    with explaining(f"cannot list {folder}"):
-        status = folder.stat()
-    return status.st_dev, status.st_ino
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link to itself
-        return False
-
-
-def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    with explaining(f"cannot list {folder}"), os.scandir(folder) as entries:
-        yield from (entry for entry in entries if not entry.name.startswith("."))
+    inside = (entry for entry in entries(folder) if IMAGES.takes(entry.name))
+    return sorted(entry.name for entry in inside if not is_folder_at(entry, is_sample=True))
