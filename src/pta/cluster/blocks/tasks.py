@@ -85,10 +85,12 @@ class TaskQueue:
 
     def take(self, worker: Any = None, may_do: Callable[[Any, int], bool] = lambda worker, number: True) -> int | None:
         """The number of the next task that a worker may do: a block that another worker has comes last."""
-        allowed = [number for number in self.waiting if may_do(worker, number)]
-        if not allowed:
+        chosen = None
+        for chosen in (number for number in self.waiting if may_do(worker, number)):
+            if self._keeper(chosen) in (None, worker):
+                break
+        if chosen is None:
             return None
-        chosen = next((number for number in allowed if self._keeper(number) in (None, worker)), allowed[-1])
         self.waiting.remove(chosen)
         block = getattr(self.tasks[chosen], "block", None)
         if block is not None:
