@@ -199,6 +199,15 @@ def test_a_quoted_pattern_is_what_it_matches(place):
     odd.unlink()
 
 
+def test_a_pattern_takes_each_file_once(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    files = [tmp_path / "1.png", tmp_path / "a" / "2.png", tmp_path / "a" / "b" / "3.png"]
+    for file in files:
+        file.touch()
+    for pattern in ("**", "**/*.png"):
+        assert [sample.path for sample in find_samples([str(tmp_path / pattern)])] == files
+
+
 def test_a_class_is_named_once_but_may_be_called_like_a_folder(place, monkeypatch):
     monkeypatch.chdir(place)
     assert read_classes("photos,coat") == ["photos", "coat"]

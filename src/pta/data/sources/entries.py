@@ -40,9 +40,11 @@ def identity(folder: Path) -> tuple[int, int]:
 def matches(pattern: str) -> list[str]:
     """The sorted files and folders that a pattern stands for, also links that lead nowhere.
 
-    `**` follows links, and enters no folder twice.
+    `**` follows links, and enters no folder twice. At the end it stands for nothing: folders are read whole.
     """
     path = Path(pattern)
+    while path.name == "**":
+        path = path.parent
     found = [Path(path.anchor)]
     for part in path.parts[bool(path.anchor) :]:
         if part == "**":
