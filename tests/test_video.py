@@ -84,6 +84,23 @@ def test_frames_are_taken_by_the_time_stamps_of_the_video(clip, timing, expected
     assert numbers(clip, timing) == expected
 
 
+@pytest.mark.parametrize(
+    ("ending", "codec", "options"),
+    [
+        ("mov", "mpeg4", {"g": "12", "bf": "2"}),
+        ("mp4", "libx265", {"x265-params": "keyint=12:open-gop=1:log-level=none"}),
+        ("mkv", "libx264", {"x264-params": "keyint=12:open-gop=1:bframes=3"}),
+    ],
+)
+def test_a_file_that_is_entered_anywhere_gives_all_frames_from_there(tmp_path, ending, codec, options):
+    path = write_video(tmp_path / f"clip.{ending}", map(grey, range(30)), codec=codec, options=options)
+    whole = [frame.time for frame in taken(path)[0]]
+    for number in range(1, 30, 4):
+        found, camera = taken(path, first=whole[number])
+        assert [frame.time for frame in found] == whole[number:]
+        assert camera.counts.broken == 0
+
+
 def test_a_changing_rate_is_followed_by_its_time_stamps(tmp_path):
     times = [0, 40, 80, 1000, 1500, 1520, 4000, 4040]
     path = write_video(tmp_path / "changing.mkv", map(grey, range(8)), times=times)
