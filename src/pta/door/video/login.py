@@ -53,7 +53,10 @@ class Login:
         return cls.parse(os.environ[name], f"the variable {name}")
 
     def answer(self, challenges: Iterable[str], method: str, target: str) -> str | None:
-        """The header `Authorization` for a request, after headers `WWW-Authenticate`; None if there is no answer."""
+        """The header `Authorization` for a request, after headers `WWW-Authenticate`; None if there is no answer.
+
+        Headers are bytes, each of which is a sign here (Latin-1), as `http.client` has them.
+        """
         challenge = max(challenges, key=lambda one: one.lower().startswith("digest"), default="")
         scheme, _, rest = challenge.strip().partition(" ")
         if scheme.lower() == "basic":
@@ -62,14 +65,15 @@ class Login:
         algorithm = asked.get("algorithm", "MD5").upper()
         if scheme.lower() != "digest" or algorithm not in _HASHES or "realm" not in asked or "nonce" not in asked:
             return None
-        parts = {"username": self.user, "realm": asked["realm"], "nonce": asked["nonce"], "uri": target}
+        user, password = (text.encode().decode("latin-1") for text in (self.user, self.password))
+        parts = {"username": user, "realm": asked["realm"], "nonce": asked["nonce"], "uri": target}
         with_qop = "auth" in re.split(r"[\s,]+", asked.get("qop", ""))
         count, own = "00000001", secrets.token_hex(8)
 
         def digest(*texts: str) -> str:
-            return _HASHES[algorithm](":".join(texts).encode()).hexdigest()
+            return _HASHES[algorithm](":".join(texts).encode("latin-1")).hexdigest()
 
-        first, second = digest(self.user, asked["realm"], self.password), digest(method, target)
+        first, second = digest(user, asked["realm"], password), digest(method, target)
         between = (count, own, "auth") if with_qop else ()
         parts["response"] = digest(first, asked["nonce"], *between, second)
         if "opaque" in asked:
