@@ -28,6 +28,7 @@ from pta.run.watch.mqtt import MqttMessages
 from pta.run.watch.region import WatchedRegion
 
 _CHECK_SECONDS = 20.0  # that a camera has for its first picture
+_BESIDE_A_CONFIGURATION = ("config", "check", "quiet", "verbose", "log_file")
 
 
 def watch(
@@ -73,7 +74,7 @@ def _require_alone(context: typer.Context) -> None:
     """Refuse options beside a configuration, which has them all."""
     for parameter in context.command.params:
         source = context.get_parameter_source(str(parameter.name))
-        if source is not None and source.name == "COMMANDLINE" and parameter.name not in ("config", "check"):
+        if source is not None and source.name == "COMMANDLINE" and parameter.name not in _BESIDE_A_CONFIGURATION:
             raise InvalidParameter(f"{parameter.opts[0]} cannot be used with --config; write it into that file")
 
 
@@ -154,8 +155,8 @@ def _watch(
         if failure is not None:
             raise failure
     if problems := outlets.problems():
-        again = "the same command tries again" if given.state else "without --state it is lost"
-        raise MachineFailure(f"{'; '.join(problems)}; {again}")
+        again = "tries again what was not delivered" if given.state else "cannot try again without --state"
+        raise MachineFailure(f"{'; '.join(problems)}; the same command {again}")
 
 
 def _watched(one: NamedCamera, regions: Sequence[WatchedRegion], changed: Event) -> WatchedCamera:

@@ -109,6 +109,8 @@ class Watch:
         rows: dict[WatchedRegion, list[int]] = {}
         for row, (camera, region, _) in enumerate(taken):
             rows.setdefault(region, []).append(row)
+            if not camera.frames:
+                self.outlets.tell(camera.camera.name, is_seen=True)
             camera.frames += 1
             self._tell(camera, camera.silence.sample(camera.frames))
         for region, numbers in rows.items():
