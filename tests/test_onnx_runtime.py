@@ -121,7 +121,7 @@ def test_a_folder_that_others_can_write_to_is_neither_read_nor_written(encoder, 
     before = {path: path.read_bytes() for path in kept.iterdir()}
     kept.chmod(0o777)
     try:
-        with pytest.warns(UserWarning, match="is not a folder that this user alone can write to: the image"):
+        with pytest.warns(UserWarning, match="is not a folder that this user alone can write to; the image"):
             module.OnnxEncoder(encoder.model)
     finally:
         kept.chmod(0o700)
