@@ -167,16 +167,15 @@ def test_a_command_that_runs_at_the_end_is_ended(tmp_path):
         wait_for(lambda: not is_running(int(started.read_text())))
 
 
-@pytest.mark.parametrize(("arguments", "problem"), [(["false"], "exit code was 1"), (["/no/such"], "No such file")])
-def test_a_command_that_fails_is_one_line_and_tried_a_few_times(arguments, problem, said):
-    with delivering(Command(arguments).deliver, tries=3) as one:
+def test_a_command_that_fails_is_one_line_and_tried_a_few_times(said):
+    with delivering(Command(["false"]).deliver, tries=3) as one:
         one.put(change())
         wait_for(lambda: one.lost == 1)
     assert one.failed == 3
-    assert problem in said()[0]
+    assert "exit code was 1" in said()[0]
 
 
-@pytest.mark.parametrize("arguments", [[], [""], ["a", "b\0"]])
+@pytest.mark.parametrize("arguments", [[], [""], ["sh", "b\0"], ["/no/such"]])
 def test_what_is_no_command_is_refused(arguments):
     with pytest.raises(InvalidParameter):
         Command(arguments)

@@ -134,13 +134,15 @@ def _watch(
 ) -> None:
     """Watch until all videos are over or a signal comes, and print a summary."""
     leave_cores_to_decoders()
-    changed, regions = Event(), dict[RegionName, WatchedRegion]()
+    changed, regions, watched = Event(), dict[RegionName, WatchedRegion](), []
     for one in cameras:
         for region, names in one.classes.items():
             how = {"templates": one.options.templates, "method": given.method.name, **given.method.parameters}
             classifier = Classifier(named.encoder, names, **how)
             regions[region] = WatchedRegion(region, one.address, classifier, one.options.needs, states[region])
-    watched = [_watched(one, [regions[region] for region in one.classes], changed) for one in cameras]
+        own = [regions[region] for region in one.classes]
+        camera = one.camera(on_change=changed.set, first=min(region.begins_at for region in own))
+        watched.append(WatchedCamera(camera, own, Silence(one.options.silent_after)))
     with opened_outlets(given, regions) as (outlets, rows), stopping_on_interrupt() as interrupted:
         try:
             Watch(watched, outlets, rows, changed, given.save_every, given.batch).run(lambda: interrupted() is not None)
@@ -157,12 +159,6 @@ def _watch(
     if problems := outlets.problems():
         again = "tries again what was not delivered" if given.state else "cannot try again without --state"
         raise MachineFailure(f"{'; '.join(problems)}; the same command {again}")
-
-
-def _watched(one: NamedCamera, regions: Sequence[WatchedRegion], changed: Event) -> WatchedCamera:
-    """A camera, which begins where the region that is furthest behind has stopped."""
-    camera = one.camera(on_change=changed.set, first=min(region.begins_at for region in regions))
-    return WatchedCamera(camera, regions, Silence(one.options.silent_after))
 
 
 def _sentence(one: WatchedCamera) -> str:
