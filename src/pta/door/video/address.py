@@ -15,20 +15,8 @@ from pta.errors import InvalidParameter, UnreadableFile, explaining, shown
 
 Kind = Literal["file", "rtsp", "http", "camera"]
 ENDINGS = (
-    ".mp4",
-    ".m4v",
-    ".mov",
-    ".avi",
-    ".mkv",
-    ".webm",
-    ".mpg",
-    ".mpeg",
-    ".wmv",
-    ".flv",
-    ".ts",
-    ".m2ts",
-    ".3gp",
-    ".ogv",
+    *(".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg"),
+    *(".wmv", ".flv", ".ts", ".m2ts", ".3gp", ".ogv"),
 )
 URL = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
 _CAMERA = re.compile(r"camera:(\d{1,3})")
