@@ -110,10 +110,7 @@ def _within(url: SplitResult, location: str) -> SplitResult:
     except ValueError:
         is_same = False
     if not is_same:
-        raise UnreadableFile(
-            "the camera redirects to another host, port or protocol, which is not followed; give that address if it is "
-            "meant"
-        )
+        raise UnreadableFile("the camera redirects to another host, port or protocol; give that address if it is meant")
     return to
 
 
