@@ -89,9 +89,7 @@ def _parse_url(given: str, login: Login | None, may_hold_login: bool) -> VideoAd
     if not _HOST.fullmatch(host) or not given.isascii() or not given.isprintable() or " " in given or port == 0:
         raise InvalidParameter(f"a camera has an address like {scheme}://HOST:PORT/PATH, in ASCII and without spaces")
     if "@" in url.path + url.query + url.fragment:  # perhaps of a password with / or #, which would be shown
-        raise InvalidParameter(
-            "in the address of a camera, write an @ of its path as %40, and / ? # of a password as %2F %3F %23"
-        )
+        raise InvalidParameter("write an @ of a camera's path as %40, and / ? # of its password as %2F %3F %23")
     if "@" in url.netloc:
         login = _login_inside(url, login, may_hold_login)
     address = f"[{host}]" if ":" in host else host

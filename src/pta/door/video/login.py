@@ -53,10 +53,7 @@ class Login:
         return cls.parse(os.environ[name], f"the variable {name}")
 
     def answer(self, challenges: Iterable[str], method: str, target: str) -> str | None:
-        """The header `Authorization` for a request, after headers `WWW-Authenticate`; None if there is no answer.
-
-        Headers are bytes, each of which is a sign here (Latin-1), as `http.client` has them.
-        """
+        """The header `Authorization` for a request, after headers `WWW-Authenticate`; None if there is no answer."""
         challenge = max(challenges, key=lambda one: one.lower().startswith("digest"), default="")
         scheme, _, rest = challenge.strip().partition(" ")
         if scheme.lower() == "basic":
@@ -65,6 +62,7 @@ class Login:
         algorithm = asked.get("algorithm", "MD5").upper()
         if scheme.lower() != "digest" or algorithm not in _HASHES or "realm" not in asked or "nonce" not in asked:
             return None
+        # headers are bytes, each a sign here, as `http.client` has them
         user, password = (text.encode().decode("latin-1") for text in (self.user, self.password))
         parts = {"username": user, "realm": asked["realm"], "nonce": asked["nonce"], "uri": target}
         with_qop = "auth" in re.split(r"[\s,]+", asked.get("qop", ""))
