@@ -121,7 +121,7 @@ def test_a_folder_that_others_can_write_to_is_neither_read_nor_written(encoder, 
     before = {path: path.read_bytes() for path in kept.iterdir()}
     kept.chmod(0o777)
     try:
-        with pytest.warns(UserWarning, match="is not a folder that this user alone can write to: the image"):
+        with pytest.warns(UserWarning, match="is not a folder that this user alone can write to; the image"):
             module.OnnxEncoder(encoder.model)
     finally:
         kept.chmod(0o700)
@@ -236,3 +236,15 @@ def test_extract_runs_in_onnx_runtime_and_refuses_patches(pta, tmp_path, kept):
     assert load_features(tmp_path / "f.safetensors").runtime == "onnx"
     done = pta("extract", tmp_path / "photos", *fixed, "--patches", "--out", tmp_path / "p.safetensors")
     assert (done.returncode, done.stderr.splitlines()[-1].count("use --runtime torch")) == (2, 1)
+
+
+def test_a_watched_region_says_what_made_its_state(pta, tmp_path, kept):
+    pytest.importorskip("av", reason="PyAV is not installed")
+    from videos import fashion_frames, write_video
+
+    clip = write_video(tmp_path / "clip.mp4", fashion_frames(["ankle boot", "shirt"], 12))
+    fixed = ("watch", clip, "--classes", "ankle boot,shirt", "--model", "embedded", "--device", "cpu")
+    for runtime, said in (("onnx", "onnx"), ("torch", "onnx and torch")):
+        done = pta(*fixed, "--runtime", runtime, "--state", tmp_path / "states")
+        assert done.returncode == 0, done.stderr
+        assert read_stream(tmp_path / "states" / "camera.safetensors")["runtime"] == said

@@ -91,7 +91,7 @@ def test_a_state_is_of_one_region(pta, film):
 
 @pytest.mark.parametrize(("ending", "codec"), [("mp4", "libx264"), ("ts", "libx264"), ("mkv", "libvpx")])
 def test_an_interrupted_video_is_resumed_by_its_time_stamps(pta, tmp_path, ending, codec):
-    film = write_video(tmp_path / f"film.{ending}", fashion_frames(CLASSES, 100), codec=codec)
+    film = write_video(tmp_path / f"film#2@3.{ending}", fashion_frames(CLASSES, 100), codec=codec)
     how = (*FIXED, *LEFT, "--every", "0.2", "--batch", 8, "--resume")
     for number, pieces in enumerate([(None,), ("2.4", "6.1", None)]):
         for end in pieces:

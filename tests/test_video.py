@@ -1,5 +1,6 @@
 """Video files: which frames are taken and when, what is broken, and what is hostile."""
 
+import hashlib
 import os
 import shutil
 import signal
@@ -82,6 +83,23 @@ def test_containers_of_the_usual_kinds_are_read_at_the_same_times(tmp_path, endi
 )
 def test_frames_are_taken_by_the_time_stamps_of_the_video(clip, timing, expected):
     assert numbers(clip, timing) == expected
+
+
+@pytest.mark.parametrize(
+    ("ending", "codec", "options"),
+    [
+        ("mov", "mpeg4", {"g": "12", "bf": "2"}),
+        ("mp4", "libx265", {"x265-params": "keyint=12:open-gop=1:log-level=none"}),
+        ("mkv", "libx264", {"x264-params": "keyint=12:open-gop=1:bframes=3"}),
+    ],
+)
+def test_a_file_that_is_entered_anywhere_gives_all_frames_from_there(tmp_path, ending, codec, options):
+    path = write_video(tmp_path / f"clip.{ending}", map(grey, range(30)), codec=codec, options=options)
+    whole = [frame.time for frame in taken(path)[0]]
+    for number in range(1, 30, 4):
+        found, camera = taken(path, first=whole[number])
+        assert [frame.time for frame in found] == whole[number:]
+        assert camera.counts.broken == 0
 
 
 def test_a_changing_rate_is_followed_by_its_time_stamps(tmp_path):
@@ -488,6 +506,23 @@ def test_a_login_comes_from_a_private_file_or_a_variable(tmp_path, monkeypatch):
         Login.from_environment("CAMERA")
     assert "secret" not in str(caught.value)
     assert "secret" not in repr(Login("secret", "secret"))
+
+
+def test_a_login_is_proved_in_the_bytes_of_the_camera():
+    realm, nonce = "Küche", "1"
+    answer = Login("jürg", "schlüssel日").answer([f'Digest realm="{realm}", nonce="{nonce}"'], "GET", "/")
+    first = hashlib.md5("jürg:".encode() + realm.encode("latin-1") + ":schlüssel日".encode()).hexdigest()
+    second = hashlib.md5(b"GET:/").hexdigest()
+    response = hashlib.md5(f"{first}:{nonce}:{second}".encode()).hexdigest()
+    assert f'response="{response}"' in answer
+    assert b'username="j\xc3\xbcrg"' in answer.encode("latin-1")
+
+
+@pytest.mark.parametrize("rest", ["12/secret@host/1", "12#secret@host/1", "12?secret@host/1"])
+def test_a_password_that_looks_like_a_path_is_not_taken_for_one(rest):
+    with pytest.raises(InvalidParameter, match="%2F") as caught:
+        VideoAddress.parse(f"rtsp://me:{rest}", may_hold_login=True)
+    assert "secret" not in str(caught.value)
 
 
 def test_an_address_is_shown_without_its_login_and_its_query():

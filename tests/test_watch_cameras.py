@@ -97,7 +97,7 @@ def test_a_camera_that_hangs_holds_up_nobody_and_is_silent(watching, camera, tmp
         source = "{camera.url}/door"
         region = {{door = "{BOX}"}}
         """)
-    watching("--config", "watch.toml")
+    watching("--config", "watch.toml", "--log-file", "watch.log")
     for count, name in enumerate(("ankle boot", "shirt", "ankle boot"), 1):
         camera.show(name)
         watching.until(lambda count=count: len(rows(out)) == 2 * count)

@@ -89,7 +89,7 @@ def predict(given: PredictOptions) -> None:
 
 def _begin_stream(given: PredictOptions, classifier: Classifier, outlet: Outlet, source: str) -> WatchedStream:
     """The stream of a region, which has learned nothing yet."""
-    own, region = classifier.fork(), outlet.within(source.partition("#")[2])
+    own, region = classifier.fork(), outlet.within(source.rpartition("#")[2])
     guard = given.watching.guard(own.classifier, own.adapter, given.rows.reactions)
     return WatchedStream(own, guard, region.alarm, region.write)
 

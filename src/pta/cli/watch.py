@@ -28,6 +28,7 @@ from pta.run.watch.mqtt import MqttMessages
 from pta.run.watch.region import WatchedRegion
 
 _CHECK_SECONDS = 20.0  # that a camera has for its first picture
+_BESIDE_A_CONFIGURATION = ("config", "check", "quiet", "verbose", "log_file")
 
 
 def watch(
@@ -73,7 +74,7 @@ def _require_alone(context: typer.Context) -> None:
     """Refuse options beside a configuration, which has them all."""
     for parameter in context.command.params:
         source = context.get_parameter_source(str(parameter.name))
-        if source is not None and source.name == "COMMANDLINE" and parameter.name not in ("config", "check"):
+        if source is not None and source.name == "COMMANDLINE" and parameter.name not in _BESIDE_A_CONFIGURATION:
             raise InvalidParameter(f"{parameter.opts[0]} cannot be used with --config; write it into that file")
 
 
@@ -133,13 +134,15 @@ def _watch(
 ) -> None:
     """Watch until all videos are over or a signal comes, and print a summary."""
     leave_cores_to_decoders()
-    changed, regions = Event(), dict[RegionName, WatchedRegion]()
+    changed, regions, watched = Event(), dict[RegionName, WatchedRegion](), []
     for one in cameras:
         for region, names in one.classes.items():
             how = {"templates": one.options.templates, "method": given.method.name, **given.method.parameters}
             classifier = Classifier(named.encoder, names, **how)
             regions[region] = WatchedRegion(region, one.address, classifier, one.options.needs, states[region])
-    watched = [_watched(one, [regions[region] for region in one.classes], changed) for one in cameras]
+        own = [regions[region] for region in one.classes]
+        camera = one.camera(on_change=changed.set, first=min(region.begins_at for region in own))
+        watched.append(WatchedCamera(camera, own, Silence(one.options.silent_after)))
     with opened_outlets(given, regions) as (outlets, rows), stopping_on_interrupt() as interrupted:
         try:
             Watch(watched, outlets, rows, changed, given.save_every, given.batch).run(lambda: interrupted() is not None)
@@ -154,14 +157,8 @@ def _watch(
         if failure is not None:
             raise failure
     if problems := outlets.problems():
-        again = "the same command tries again" if given.state else "without --state it is lost"
-        raise MachineFailure(f"{'; '.join(problems)}; {again}")
-
-
-def _watched(one: NamedCamera, regions: Sequence[WatchedRegion], changed: Event) -> WatchedCamera:
-    """A camera, which begins where the region that is furthest behind has stopped."""
-    camera = one.camera(on_change=changed.set, first=min(region.begins_at for region in regions))
-    return WatchedCamera(camera, regions, Silence(one.options.silent_after))
+        again = "tries again what was not delivered" if given.state else "cannot try again without --state"
+        raise MachineFailure(f"{'; '.join(problems)}; the same command {again}")
 
 
 def _sentence(one: WatchedCamera) -> str:

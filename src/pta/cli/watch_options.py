@@ -175,8 +175,9 @@ def read_configuration(path: Path) -> tuple[WatchOptions, list[NamedCamera]]:
         tables = content.pop("camera", {})
         if not isinstance(tables, dict) or not tables or not all(isinstance(one, dict) for one in tables.values()):
             raise InvalidParameter("each camera has a table: [camera.NAME] with source = ADDRESS")
-        shared = {key: content.pop(key) for key in _keys(CameraOptions) if key in content}
-        watching = _options(WatchOptions, content, more=_keys(CameraOptions))
+        _, of_cameras, _ = _command(CameraOptions)
+        shared = {key: content.pop(key) for key in of_cameras if key in content}
+        watching = _options(WatchOptions, content, more=of_cameras)
         return watching, [_camera(path, name, {**shared, **table}) for name, table in tables.items()]
 
 
@@ -192,8 +193,8 @@ def _camera(path: Path, name: str, table: dict[str, Any]) -> NamedCamera:
         return named_camera(name, source, options, may_hold_login=has_login)
 
 
-def _command(kind: type[Given]) -> tuple[Any, list[Given]]:
-    """A command with the options of a dataclass, and where it puts what was given."""
+def _command(kind: type[Given]) -> tuple[Any, dict[str, Any], list[Given]]:
+    """A command with the options of a dataclass, these options by their keys, and where it puts what was given."""
     taken: list[Given] = []
 
     def take(given: Any) -> None:
@@ -202,22 +203,13 @@ def _command(kind: type[Given]) -> tuple[Any, list[Given]]:
     take.__annotations__ = {"given": kind, "return": None}
     app = typer.Typer(add_completion=False)
     app.command()(expanded(take))
-    return typer.main.get_command(app), taken
-
-
-def _keys(kind: type[Any]) -> dict[str, Any]:
-    """The options of a dataclass by their keys."""
-    return _options_by_key(_command(kind)[0])
-
-
-def _options_by_key(command: Any) -> dict[str, Any]:
-    return {one.opts[0].removeprefix("--").replace("-", "_"): one for one in command.params}
+    command = typer.main.get_command(app)
+    return command, {one.opts[0].removeprefix("--").replace("-", "_"): one for one in command.params}, taken
 
 
 def _options(kind: type[Given], table: Mapping[str, Any], more: Iterable[str] = ()) -> Given:
     """The dataclass from a table of the configuration, as if its keys had been options of a command."""
-    command, taken = _command(kind)
-    known = _options_by_key(command)
+    command, known, taken = _command(kind)
     for key in table:
         if key not in known:
             raise InvalidParameter(f"there is no key {shown(key)}; {nearest(key, [*known, *more])}")

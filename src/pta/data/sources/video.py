@@ -3,6 +3,7 @@
 A frame is a sample like any other: its content is a picture in bytes (PPM), and its key is the place and the time.
 """
 
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -21,6 +22,9 @@ from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, Unreadab
 OF_FRAMES = ("time", "region", "gap")
 """Columns of rows of frames: with regions, and of live cameras, after the first."""
 _UNREAD = 40  # frames that wait to be read: more than go to a thread at once
+_KEY = re.compile(
+    r"(.*)@(-?\d{1,12}\.\d{3})(~\d+)?(?:#[^#@]*)?", re.DOTALL
+)  # PLACE@TIME, of which the place is anything
 _MILLISECOND = 0.001  # keys are rounded to it
 _REMARKS = (
     ("broken", "broken frames were skipped"),
@@ -129,18 +133,17 @@ class VideoFrames:
 
     def after(self, key: str) -> Iterator[VideoSample]:
         """The frames after one that was taken before; refused if it is not there."""
-        place, _, time = key.partition("#")[0].rpartition("@")
+        place, time, was_joined = _place_and_time(key)
         places = [address.shown for address in self._addresses]
         if place not in places:
             raise StateMismatch(f"the state has seen {key}, which is not one of these videos")
         number = places.index(place)
-        was_joined = "~" in time
-        samples = self._samples(self._addresses[number], 0.0 if was_joined else float(time) - _MILLISECOND)
+        samples = self._samples(self._addresses[number], 0.0 if was_joined else time - _MILLISECOND)
         for sample in samples:
             if sample.key == key:
                 break
             sample.read()
-            if not was_joined and sample.time > float(time):
+            if not was_joined and sample.time > time:
                 raise StateMismatch(f"the state has seen {key}, but now there is no such frame")
         yield from samples
         for address in self._addresses[number + 1 :]:
@@ -155,11 +158,18 @@ class VideoFrames:
                 yield VideoSample(frame, self.columns, room)
 
     def _with_gap(self, moment: list[Frame]) -> list[Frame]:
-        place, _, time = self._seen.partition("#")[0].rpartition("@")
-        self._seen = ""
-        if not self.is_live or not time or place != moment[0].place:
+        seen, self._seen = self._seen, ""
+        place, time, _ = _place_and_time(seen)
+        if not self.is_live or place != moment[0].place:
             return moment
-        return [replace(frame, gap=max(0.0, frame.time - float(time))) for frame in moment]
+        return [replace(frame, gap=max(0.0, frame.time - time)) for frame in moment]
+
+
+def _place_and_time(key: str) -> tuple[str, float, bool]:
+    """What is in the key of a frame, the last whether time stamps had jumped back; no place, if it is another key."""
+    found = _KEY.fullmatch(key)
+    place, time, jumps = found.groups() if found else ("", "0", None)
+    return place, float(time), jumps is not None
 
 
 def frames(

@@ -27,8 +27,8 @@ class ResizeByProducts(nn.Module):
         sides = plan(height, width, preprocess)
         self.dims = [side.dim for side in sides]
         self.lines = nn.ParameterList(
-            nn.Parameter(_matrix(side, length, preprocess), requires_grad=False)
-            for side, length in zip(sides, ((height, width)[side.dim - 1] for side in sides), strict=True)
+            nn.Parameter(_matrix(side, (height, width)[side.dim - 1], preprocess), requires_grad=False)
+            for side in sides
         )
 
     def forward(self, frame: Tensor) -> Tensor:

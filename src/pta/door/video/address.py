@@ -15,20 +15,8 @@ from pta.errors import InvalidParameter, UnreadableFile, explaining, shown
 
 Kind = Literal["file", "rtsp", "http", "camera"]
 ENDINGS = (
-    ".mp4",
-    ".m4v",
-    ".mov",
-    ".avi",
-    ".mkv",
-    ".webm",
-    ".mpg",
-    ".mpeg",
-    ".wmv",
-    ".flv",
-    ".ts",
-    ".m2ts",
-    ".3gp",
-    ".ogv",
+    *(".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg"),
+    *(".wmv", ".flv", ".ts", ".m2ts", ".3gp", ".ogv"),
 )
 URL = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
 _CAMERA = re.compile(r"camera:(\d{1,3})")
@@ -100,6 +88,8 @@ def _parse_url(given: str, login: Login | None, may_hold_login: bool) -> VideoAd
         raise UnreadableFile(how_to_pipe(scheme))
     if not _HOST.fullmatch(host) or not given.isascii() or not given.isprintable() or " " in given or port == 0:
         raise InvalidParameter(f"a camera has an address like {scheme}://HOST:PORT/PATH, in ASCII and without spaces")
+    if "@" in url.path + url.query + url.fragment:  # perhaps of a password with / or #, which would be shown
+        raise InvalidParameter("write an @ of a camera's path as %40, and / ? # of its password as %2F %3F %23")
     if "@" in url.netloc:
         login = _login_inside(url, login, may_hold_login)
     address = f"[{host}]" if ":" in host else host

@@ -83,7 +83,7 @@ class Camera:
     ) -> None:
         require_pyav()
         timing = timing or Timing()
-        if address.is_live and not timing.is_whole:
+        if address.is_live and timing != Timing(timing.every):
             raise UnreadableFile(f"{address} is live; --start and --end are for files")
         self.address, self.name, self.counts = address, name or address.shown, CameraCounts()
         self.last: float | None = None

@@ -5,6 +5,8 @@ What is opened is held to one protocol, containers that name no other files, com
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 import av
@@ -22,6 +24,7 @@ _CODECS = (
     *("theora", "h263", "flv", "msmpeg4v2", "msmpeg4", "wmv1", "wmv2", "wmv3", "vc1", "prores", "rawvideo"),
 )
 _RTSP = {"rtsp_transport": "tcp", "allowed_media_types": "video", "timeout": "10000000"}  # microseconds
+_CLOSE = 1e-6  # seconds: time stamps are rounded to ticks
 _USUAL_STEP = 0.04  # seconds from frame to frame, where nothing says how many
 
 
@@ -111,37 +114,56 @@ def _play_live(container: Any, request: dict[str, Any], output: Output) -> None:
 def _play_file(request: dict[str, Any], output: Output) -> None:
     with _opened(f"file:{request['place']}", _CONTAINERS, "file", {}, request) as container:
         stream = _video_stream(container, request, live=False)
-        first = request["from"]
-        if first > 0 and container.format.name.startswith(_SEEKABLE):
-            container.seek(int((first + _start(stream)) / stream.time_base), stream=stream)
-        clock, last = _FileClock(stream), None
-        for frame in _frames(container, stream, output):
+        first, clock, last = request["from"], _FileClock(stream), None
+        for frame in _frames_from(first, clock, container, stream, output):
             before, last = last, clock.time(frame)
             if output.picker.is_past(last):
                 break
-            if last != before and output.picker.takes(last) and last >= first - 1e-6:
+            if last < first - _CLOSE:
+                output.broken = 0  # of what nobody has asked for
+            if last != before and output.picker.takes(last) and last >= first - _CLOSE:
                 output.send(last, _pixels(frame), jumps=clock.jumps)
 
 
-def _start(stream: Any) -> float:
-    return float((stream.start_time or 0) * stream.time_base)
+def _frames_from(first: float, clock: "_FileClock", container: Any, stream: Any, output: Output) -> Iterator[Any]:
+    """The frames from a time on, and some before it.
+
+    A file is entered at a key frame. Frames before it in time can come after it in the file, and are not decoded
+    without it. So if the first frame comes too late, the file is entered earlier.
+    """
+    back = 0.0
+    while back < first and container.format.name.startswith(_SEEKABLE):
+        with suppress(av.error.FFmpegError):
+            container.seek(clock.ticks(first - back), stream=stream)
+            frames = _frames(container, stream, output)
+            frame = next(frames, None)
+            if frame is not None and frame.pts is not None and frame.pts <= clock.ticks(first):
+                return chain([frame], frames)
+        back = 2 * back + 1
+    if back:
+        container.seek(clock.ticks(0), stream=stream)
+    return _frames(container, stream, output)
 
 
 class _FileClock:
     """Seconds in a file. Where time stamps jump back, as where recordings were joined, time goes on."""
 
     def __init__(self, stream: Any) -> None:
-        self._start, self._base = _start(stream), float(stream.time_base)
+        self._first, self._base = stream.start_time or 0, float(stream.time_base)
         self._step = 1 / float(stream.average_rate) if stream.average_rate else _USUAL_STEP
         self._last: float | None = None
         self._shift, self.jumps = 0.0, 0
+
+    def ticks(self, seconds: float) -> int:
+        """A time in the file's own units."""
+        return self._first + round(seconds / self._base)
 
     def time(self, frame: Any) -> float:
         """The time of the next frame."""
         if frame.pts is None:
             now = 0.0 if self._last is None else self._last + self._step
         else:
-            now = frame.pts * self._base - self._start + self._shift
+            now = (frame.pts - self._first) * self._base + self._shift
             if self._last is not None and now < self._last:
                 self.jumps += 1
                 self._shift += self._last + self._step - now

@@ -26,6 +26,8 @@ _REDIRECTS = 3
 _USUAL_EVERY = 1.0  # seconds between snapshots
 _LONGEST_LINE, _MOST_LINES = 2**12, 64
 _PART = 2**16
+_MOST_BROKEN = 10  # one after the other
+_BROKEN = "broken, have more pixels than --max-pixels allows, or are neither JPEG nor PNG"
 _KINDS = {b"\xff\xd8\xff": "mjpeg", b"\x89PNG": "png"}
 _BOUNDARY = re.compile(r'boundary="?([^";\s]{1,200})"?', re.IGNORECASE)
 
@@ -34,15 +36,18 @@ def play_http(request: dict[str, Any], output: Output) -> None:
     """Send the moments of a camera until the connection is lost."""
     av.logging.set_level(None)
     login = None if request["login"] is None else Login(*request["login"])
-    began = time.monotonic()
+    began, in_a_row = time.monotonic(), 0
     try:
         for content in _pictures(_Source(request["place"], login), output, request["max_bytes"]):
             output.sign()
             if output.picker.takes(time.monotonic() - began):
                 picture = _decoded(content, request["max_pixels"])
                 if picture is None:
-                    output.broken += 1
+                    in_a_row, output.broken = in_a_row + 1, output.broken + 1
+                    if in_a_row == _MOST_BROKEN:
+                        raise UnreadableFile(f"{in_a_row} pictures in a row are {_BROKEN}")
                 else:
+                    in_a_row = 0
                     output.send(time.time(), picture)
     except ssl.SSLCertVerificationError as error:
         raise UnreadableFile(f"the certificate of the camera is not trusted: {error.verify_message}") from None
@@ -105,9 +110,7 @@ def _within(url: SplitResult, location: str) -> SplitResult:
     except ValueError:
         is_same = False
     if not is_same:
-        raise UnreadableFile(
-            "the camera redirects to another host, which is not followed; give that address if it is meant"
-        )
+        raise UnreadableFile("the camera redirects to another host, port or protocol; give that address if it is meant")
     return to
 
 

@@ -62,14 +62,16 @@ class Login:
         algorithm = asked.get("algorithm", "MD5").upper()
         if scheme.lower() != "digest" or algorithm not in _HASHES or "realm" not in asked or "nonce" not in asked:
             return None
-        parts = {"username": self.user, "realm": asked["realm"], "nonce": asked["nonce"], "uri": target}
+        # headers are bytes, each a sign here, as `http.client` has them
+        user, password = (text.encode().decode("latin-1") for text in (self.user, self.password))
+        parts = {"username": user, "realm": asked["realm"], "nonce": asked["nonce"], "uri": target}
         with_qop = "auth" in re.split(r"[\s,]+", asked.get("qop", ""))
         count, own = "00000001", secrets.token_hex(8)
 
         def digest(*texts: str) -> str:
-            return _HASHES[algorithm](":".join(texts).encode()).hexdigest()
+            return _HASHES[algorithm](":".join(texts).encode("latin-1")).hexdigest()
 
-        first, second = digest(self.user, asked["realm"], self.password), digest(method, target)
+        first, second = digest(user, asked["realm"], password), digest(method, target)
         between = (count, own, "auth") if with_qop else ()
         parts["response"] = digest(first, asked["nonce"], *between, second)
         if "opaque" in asked:

@@ -91,9 +91,9 @@ class RtspGate:
 
     def _with_login(self, request: bytes) -> bytes:
         line, _, rest = request.partition(b"\r\n")
-        method, target, _ = line.decode("ascii", "replace").split(" ", 2)
+        method, target, _ = line.decode("latin-1").split(" ", 2)
         answer = self._login and self._login.answer(self._challenges, method, target)
-        return line + f"\r\nAuthorization: {answer}\r\n".encode() + rest if answer else request
+        return line + f"\r\nAuthorization: {answer}\r\n".encode("latin-1") + rest if answer else request
 
     def _pass_down(self) -> None:
         try:
@@ -116,7 +116,7 @@ class RtspGate:
                 "the camera redirects to another address, which is not followed; give that address if it is meant"
             )
         if status == 401:
-            self._challenges = [found.decode("ascii", "replace") for found in _CHALLENGE.findall(reply)]
+            self._challenges = [found.decode("latin-1") for found in _CHALLENGE.findall(reply)]
             request = self._with_login(self._asked)
             if self._answered or request == self._asked:
                 raise UnreadableFile(REFUSED if self._login else ASKED)

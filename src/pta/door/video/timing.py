@@ -57,11 +57,6 @@ class Timing:
         first = 0.0 if start is None else seconds(start, "--start")
         return cls(step, first, None if end is None else seconds(end, "--end"))
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether neither a start nor an end is given."""
-        return self.start == 0 and self.end is None
-
 
 class Picker:
     """Takes the first moment of each step: at or after start, start + every, start + 2 every and so on.

@@ -7,7 +7,7 @@ digest before it is its own, and if it gives the features that torch gives.
 import hashlib
 import json
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from pta.core.modality import IMAGES, Modality
-from pta.core.towers import ImageTower, PromptTower
+from pta.core.towers import ImageTower
 from pta.door.files import write_atomically
 from pta.door.foreign import failure_of
 from pta.door.private_cache import default_cache, private_cache
 from pta.errors import InvalidParameter, MachineFailure, PtaError, first_line
-from pta.models.encoder import Encoder, ImageEncoder, Prepare
+from pta.models.encoder import Encoder, ImageEncoder
 from pta.models.onnx.graph import GraphSession, graph_of, require_onnx
 
 LARGEST_DIFFERENCE = 1e-5
@@ -29,6 +29,7 @@ LARGEST_DIFFERENCE = 1e-5
 
 _FORMAT = 1  # of the files: a sha256 of 32 bytes, and the graph that it is of
 _COMPARED = 3  # pictures
+_OWN = ("preparer", "tokenize", "embed_ids", "text_from_embeddings", "text_features", "prompt_tower")  # of the encoder
 
 
 class OnnxEncoder(ImageEncoder):
@@ -46,6 +47,8 @@ class OnnxEncoder(ImageEncoder):
         self.model, self._fingerprint = encoder, encoder.fingerprint
         self.architecture, self.dim, self.settings = encoder.architecture, encoder.dim, encoder.settings
         self.scale, self.bias, self.preprocess = encoder.scale, encoder.bias, encoder.preprocess
+        for name in _OWN:
+            setattr(self, name, getattr(encoder, name))
         self.eval().requires_grad_(False)
         content = _kept_graph(encoder, on_export)
         failure = failure_of(lambda: self._start(content))
@@ -84,29 +87,9 @@ class OnnxEncoder(ImageEncoder):
             "which is asked for; use --runtime torch"
         )
 
-    # -- the encoder's own ---------------------------------------------------------------------------------------------
-
-    def preparer(self, **how: Any) -> Prepare:
-        return self.model.preparer(**how)
-
     @property
     def preparation(self) -> dict[str, Any]:
         return self.model.preparation
-
-    def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        return self.model.tokenize(texts)
-
-    def embed_ids(self, ids: Tensor) -> Tensor:
-        return self.model.embed_ids(ids)
-
-    def text_from_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
-        return self.model.text_from_embeddings(embeddings, mask)
-
-    def text_features(self, texts: Sequence[str]) -> Tensor:
-        return self.model.text_features(texts)
-
-    def prompt_tower(self, class_names: Sequence[str], start: str = "a photo of a") -> PromptTower:
-        return self.model.prompt_tower(class_names, start)
 
 
 def require_runnable(device: torch.device, dtype: str, modality: Modality | None) -> None:
@@ -139,11 +122,9 @@ def _kept_graph(encoder: ImageEncoder, on_export: Callable[[], None]) -> bytes:
         return kept
     on_export()
     content = _exported(encoder)
-    if place is None:
-        folder_is = f"{default_cache() / 'onnx'} is not a folder that this user alone can write to"
-        warnings.warn(f"{folder_is}: the image tower was exported for this process alone", stacklevel=4)
-        return content
     try:
+        if place is None:
+            raise MachineFailure(f"{default_cache() / 'onnx'} is not a folder that this user alone can write to")
         write_atomically(place, [hashlib.sha256(content).digest(), content])
     except PtaError as error:
         warnings.warn(f"{error}; the image tower was exported for this process alone", stacklevel=4)

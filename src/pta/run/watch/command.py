@@ -4,8 +4,9 @@ import os
 import signal
 import subprocess
 from contextlib import suppress
+from shutil import which
 
-from pta.errors import InvalidParameter
+from pta.errors import InvalidParameter, shown
 from pta.run.watch.change import AnswerChange
 
 
@@ -15,6 +16,8 @@ class Command:
     def __init__(self, arguments: list[str], timeout: float = 30.0) -> None:
         if not arguments or not all(arguments) or any("\0" in one for one in arguments):
             raise InvalidParameter("the command is a program and its arguments, without empty ones")
+        if which(arguments[0]) is None:
+            raise InvalidParameter(f"the command cannot be run: there is no program {shown(arguments[0])}")
         self._arguments, self._timeout = arguments, timeout
         self._group: int | None = None  # of the processes that run
 

@@ -14,11 +14,6 @@ PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
 _log = logging.getLogger("pta.watch")
 
 
-class _Waiting(Generic[Item]):
-    def __init__(self, item: Item) -> None:
-        self.item, self.tries = item, 0
-
-
 class Delivery(Generic[Item]):
     """Calls a function with each item in a thread that ends with the process; what fails is tried again.
 
@@ -45,8 +40,9 @@ class Delivery(Generic[Item]):
         """Items that were delivered, tries that failed, and items that were given up."""
         self.defect: Exception | None = None
         """What ended the thread, if it was not `close`."""
-        self._queue, self._changed = deque(map(_Waiting[Item], waiting)), Condition()
+        self._queue, self._changed = deque(waiting), Condition()
         self._failures, self._is_closing = 0, False  # the former in a row
+        self._tried = 0  # of the oldest item
         self._thread = Thread(target=self._run, name=f"pta-{name}", daemon=True)
         self._thread.start()
 
@@ -54,16 +50,16 @@ class Delivery(Generic[Item]):
         """Deliver it soon."""
         with self._changed:
             if len(self._queue) >= self._most:
-                self._queue.popleft()
+                self._remove_oldest()
                 self._lose(f"{self._most:,} others wait")
-            self._queue.append(_Waiting(item))
+            self._queue.append(item)
             self._changed.notify_all()
 
     @property
     def waiting(self) -> list[Item]:
         """What is not delivered yet, the oldest first."""
         with self._changed:
-            return [one.item for one in self._queue]
+            return list(self._queue)
 
     def begin_to_close(self) -> None:
         """Deliver what waits, until one fails, and end."""
@@ -82,14 +78,16 @@ class Delivery(Generic[Item]):
                 self._changed.wait_for(lambda: self._queue or self._is_closing)
                 if not self._queue:
                     return
-                oldest = self._queue[0]
+                oldest, self._tried = self._queue[0], self._tried + 1
             problem = self._problem_with(oldest)
             with self._changed:
+                is_there = bool(self._queue) and self._queue[0] is oldest  # else it made room meanwhile
                 if problem is None:
-                    self._remove(oldest)
                     self.delivered += 1
-                elif oldest.tries == self._tries:
-                    self._remove(oldest)
+                    if is_there:
+                        self._remove_oldest()
+                elif is_there and self._tried == self._tries:
+                    self._remove_oldest()
                     self._lose(first_line(problem))
                 elif self._is_closing:
                     return
@@ -97,11 +95,10 @@ class Delivery(Generic[Item]):
                     pause = self._pauses[min(self._failures, len(self._pauses)) - 1]
                     self._changed.wait_for(lambda: self._is_closing, pause)
 
-    def _problem_with(self, one: _Waiting[Item]) -> Exception | None:
+    def _problem_with(self, item: Item) -> Exception | None:
         """Try to deliver an item; tells of the first failure in a row, and of the end of failures."""
-        one.tries += 1
         try:
-            self._deliver(one.item)
+            self._deliver(item)
         except (OSError, ValueError, PtaError) as problem:
             self.failed, self._failures = self.failed + 1, self._failures + 1
             if self._failures == 1:
@@ -115,9 +112,9 @@ class Delivery(Generic[Item]):
         self._failures = 0
         return None
 
-    def _remove(self, one: _Waiting[Item]) -> None:
-        if self._queue and self._queue[0] is one:  # else it made room meanwhile
-            self._queue.popleft()
+    def _remove_oldest(self) -> None:
+        self._queue.popleft()
+        self._tried = 0
 
     def _lose(self, why: str) -> None:
         self.lost += 1

@@ -104,23 +104,22 @@ class Watch:
                 for one in taken:
                     self._answer([one])
             else:
-                self._refuse(taken[0][0], error)
+                camera = taken[0][0]
+                camera.refused += 1
+                if camera.refused == 1:
+                    _log.warning("%s: a frame cannot be answered and is passed over: %s", camera.camera.name, error)
             return
         rows: dict[WatchedRegion, list[int]] = {}
         for row, (camera, region, _) in enumerate(taken):
             rows.setdefault(region, []).append(row)
+            if not camera.frames:
+                self.outlets.tell(camera.camera.name, is_seen=True)
             camera.frames += 1
             self._tell(camera, camera.silence.sample(camera.frames))
         for region, numbers in rows.items():
             frames = [taken[number][2] for number in numbers]
             for change, frame in region.answer(frames, samples[torch.tensor(numbers)]):
                 self.outlets.put(change, frame.image)
-
-    def _refuse(self, camera: WatchedCamera, error: PtaError) -> None:
-        """Count a frame that cannot be answered, and tell of the first."""
-        camera.refused += 1
-        if camera.refused == 1:
-            _log.warning("%s: a frame cannot be answered and is passed over: %s", camera.camera.name, error)
 
     def _look(self) -> None:
         """Look at the clock, the cameras and the actions."""

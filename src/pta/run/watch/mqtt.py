@@ -68,8 +68,8 @@ class MqttMessages:
         messages = dict(self._topics.discovery(regions)) if home_assistant else {}
         self._retained = {topic: json.dumps(message) for topic, message in messages.items()}
         """What the broker is told of again with each connection, by topic."""
-        cameras = (self._topics.camera_status(camera) for camera, _ in regions)
-        self._retained |= dict.fromkeys((self._topics.status, *cameras), ONLINE)
+        self._retained |= {self._topics.camera_status(camera): OFFLINE for camera, _ in regions}
+        self._retained[self._topics.status] = ONLINE
         self._retained |= dict(map(self._message, latest))
         self._connected, self._problem = Event(), f"{broker.address} does not answer"
         self._client = client = Client(CallbackAPIVersion.VERSION2)

@@ -11,7 +11,7 @@ from pta.core.samples import Samples
 from pta.door.video import Frame, VideoAddress
 from pta.errors import StateMismatch
 from pta.run.classifier import Classifier
-from pta.run.saved_stream import StreamRecord, read_record
+from pta.run.saved_stream import Progress, StreamRecord, read_record
 from pta.run.watch.change import AnswerChange, RegionName
 from pta.run.watch.confirm import Confirm, Confirmation
 from pta.run.watch.rows import RowPlace
@@ -64,11 +64,15 @@ class WatchedRegion:
         self.course = Course(address.shown, Confirm(needs))
         self._is_new, self._is_same_file, self._due, self._saved = True, True, 0.0, -1
         self._written = self.changes = 0  # number of the last row, and changes that were found here
+        self._progress = Progress()
         if state is not None and state.exists():
             classifier.load(state)
             self._go_on(read_record(state), needs, state)
+        self._progress.made_by("", classifier.encoder.runtime)
 
     def _go_on(self, record: StreamRecord | None, needs: Confirmation, state: Path) -> None:
+        if record is not None:
+            self._progress = Progress.going_on(record)
         if record is None or record.watch is None:  # of another command: what it has learned is used
             return
         source = self.course.source
@@ -146,7 +150,8 @@ class WatchedRegion:
         for name, changes in waiting.items():  # what waits for an action that there is not now is kept
             self.course.waiting[name] = [change for change in changes if change.place == self.name]
         key = f"{self.course.source}@{self.course.last[1]:.3f}"
-        record = StreamRecord(self.course.frames, key, "", None, "", watch=self.course.packed())
+        made_by = self._progress.decoder, self._progress.runtime
+        record = StreamRecord(self.course.frames, key, "", None, *made_by, watch=self.course.packed())
         try:
             self.classifier.save(self._state, stream=asdict(record))
             self._saved = self.course.frames
