@@ -148,6 +148,23 @@ def test_nothing_of_the_stream_is_sent(hub, tmp_path):
     assert not any(hub.token.encode() in body for body in hub.bodies)
 
 
+def test_descriptions_of_other_classes_are_not_sent(tmp_path):
+    described = {name: [f"It is {name}."] for name in NAMES}
+    made = classifier("pta", descriptions={**described, "patient": ["The patient of room 7."]})
+    made.save_pretrained(tmp_path)
+    assert load(tmp_path).descriptions == described
+
+
+def test_what_was_learned_from_something_else_has_no_origin(learned, folder):
+    loaded = load(folder)
+    for forget in (loaded.reset, lambda: loaded.load(folder / STATE)):
+        loaded.origin = "me/shop@0"
+        loaded.reset(classes=NAMES[:1])
+        assert loaded.origin == "me/shop@0"
+        forget()
+        assert loaded.origin is None
+
+
 def test_a_dry_run_shows_the_same_and_asks_nothing(learned, hub):
     shown = []
     assert learned.push_to_hub("me/shop", dry_run=True, show=shown.append) is None
