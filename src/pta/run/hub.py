@@ -145,15 +145,13 @@ class HubModel(ModelHubMixin):  # type: ignore[misc]  # huggingface_hub is optio
         state = classifier.adapter.to_bytes()
         about = unpack_tensors(state, "state")[1]
         names = set(map(clean_name, about["class_names"]))
-        described = {
-            name: list(own) for name, own in (classifier.descriptions or {}).items() if clean_name(name) in names
-        }
+        described = classifier.descriptions or {}
         config = HubConfig(
             model=named,
             model_fingerprint=classifier.encoder.fingerprint,
             classes=about["class_names"],
             templates=list(classifier.templates),
-            descriptions=described or None,
+            descriptions={name: list(own) for name, own in described.items() if clean_name(name) in names} or None,
             method=about["method"],
             parameters=about["parameters"],
             continued_from=classifier.origin,
