@@ -248,6 +248,17 @@ def test_a_wrong_token_and_a_hub_that_is_away_are_one_line(learned, hub, monkeyp
         load("me/shop", **hub.how)
 
 
+def test_files_of_something_else_are_not_overwritten(learned, tmp_path):
+    for name in ("README.md", "config.json"):
+        (tmp_path / name).write_text("mine")
+        with pytest.raises(InvalidParameter, match=f"has a {name} of something else; give another folder"):
+            learned.save_pretrained(tmp_path)
+        assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {name: "mine"}
+        (tmp_path / name).unlink()
+    for _ in range(2):
+        learned.save_pretrained(tmp_path)
+
+
 def test_a_model_that_others_cannot_load_is_not_sent(learned, tmp_path):
     for model in (learned.encoder, "hf:/models/clip"):
         made = classifier()

@@ -130,8 +130,10 @@ class HubModel(ModelHubMixin):  # type: ignore[misc]  # huggingface_hub is optio
     def save_pretrained(self, folder: str | Path, **how: Any) -> Any:
         """The mixin's, with errors of one line."""
         with explaining(f"cannot write {folder}"):
-            assert self.files  # or refused, before the folder is made
-            return super().save_pretrained(as_path(folder), **how)
+            place, names = as_path(folder), list(self.files)  # or refused, before the folder is made
+            if not (place / STATE).exists() and (other := next((one for one in names if (place / one).exists()), None)):
+                raise InvalidParameter(f"{folder} has a {other} of something else; give another folder")
+            return super().save_pretrained(place, **how)
 
     @cached_property
     def files(self) -> dict[str, bytes]:
