@@ -150,8 +150,8 @@ def _command(place, command, below):
         names = (
             [*one.secondary_opts, *sorted(one.opts, key=len)] if one.param_type_name == "option" else [one.name.upper()]
         )
-        is_told = isinstance(one.default, str | int | float) and not isinstance(one.default, bool) and one.default != ""
-        usual = f" = {one.default!r}" if is_told else ""
+        default = str(one.default) if isinstance(one.default, Path) else one.default
+        usual = "" if default in (None, "") or default is False else f" = {default!r}"
         several = ", several" if one.multiple or one.nargs != 1 else ""
         yield f"command {place} {' '.join(names)}{usual}{several}{', needed' if one.required else ''}"
 

@@ -63,8 +63,14 @@ def test_pictures_come_over_http_with_the_time_of_day(server, path):
 
 
 def test_without_lengths_every_picture_comes(server):
-    numbers = [number_of(frame.image) for (frame,) in first(VideoAddress.parse(f"{server.url}/without-lengths"), 6)]
-    assert [(after - before) % 30 for before, after in pairwise(numbers)] == [1] * 5
+    """Or was replaced by a newer one before it was taken, on a busy machine."""
+    numbers = []
+    with Camera(VideoAddress.parse(f"{server.url}/without-lengths")) as camera:
+        while len(numbers) < 6:
+            camera.wait(1)
+            numbers += [number_of(frame.image) for frame in camera.take()]
+        lacking = [(after - before - 1) % 30 for before, after in pairwise(numbers)]
+        assert sum(lacking) <= camera.counts.passed_over
 
 
 def test_broken_pictures_are_skipped_and_counted(server):

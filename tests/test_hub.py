@@ -148,6 +148,23 @@ def test_nothing_of_the_stream_is_sent(hub, tmp_path):
     assert not any(hub.token.encode() in body for body in hub.bodies)
 
 
+def test_descriptions_of_other_classes_are_not_sent(tmp_path):
+    described = {name: [f"It is {name}."] for name in NAMES}
+    made = classifier("pta", descriptions={**described, "patient": ["The patient of room 7."]})
+    made.save_pretrained(tmp_path)
+    assert load(tmp_path).descriptions == described
+
+
+def test_what_was_learned_from_something_else_has_no_origin(learned, folder):
+    loaded = load(folder)
+    for forget in (loaded.reset, lambda: loaded.load(folder / STATE)):
+        loaded.origin = "me/shop@0"
+        loaded.reset(classes=NAMES[:1])
+        assert loaded.origin == "me/shop@0"
+        forget()
+        assert loaded.origin is None
+
+
 def test_a_dry_run_shows_the_same_and_asks_nothing(learned, hub):
     shown = []
     assert learned.push_to_hub("me/shop", dry_run=True, show=shown.append) is None
@@ -229,6 +246,17 @@ def test_a_wrong_token_and_a_hub_that_is_away_are_one_line(learned, hub, monkeyp
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:1")
     with pytest.raises(UnavailableModel, match="could not be fetched: the hub cannot be reached"):
         load("me/shop", **hub.how)
+
+
+def test_files_of_something_else_are_not_overwritten(learned, tmp_path):
+    for name in ("README.md", "config.json"):
+        (tmp_path / name).write_text("mine")
+        with pytest.raises(InvalidParameter, match=f"has a {name} of something else; give another folder"):
+            learned.save_pretrained(tmp_path)
+        assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {name: "mine"}
+        (tmp_path / name).unlink()
+    for _ in range(2):
+        learned.save_pretrained(tmp_path)
 
 
 def test_a_model_that_others_cannot_load_is_not_sent(learned, tmp_path):

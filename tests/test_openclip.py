@@ -47,7 +47,9 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def open_clip(folder):
     """open_clip without network, with an empty cache of the hub and some tiny architectures."""
-    pytest.importorskip("transformers").utils.is_torchvision_available()  # which it remembers: it is not there
+    transformers = pytest.importorskip("transformers")
+    transformers.utils.is_torchvision_available()  # which it remembers: it is not there
+    assert transformers.AutoTokenizer  # which older releases cannot import beside the stand-in
     if importlib.util.find_spec("open_clip") is None:
         pytest.skip("open_clip is not installed")
     assert_near(PIXELS, PIXELS)  # which imports parts of torch that cannot be imported beside the stand-in

@@ -1,5 +1,6 @@
 """The public names change only together with the changelog."""
 
+import re
 from difflib import unified_diff
 
 import pytest
@@ -52,7 +53,7 @@ def test_names_and_files_of_another_version_are_answered_in_one_line(pta, tmp_pa
         library.Clasifier  # noqa: B018
     done = pta("predict", "photos", "--tops", "3")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "No such option: --tops" in done.stderr
+    assert re.search(r"No such option:? .?--tops.*--top\b", done.stderr)  # the words are those of the installed typer
     path = tmp_path / "shop.safetensors"
     library.PTA(library.ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])).save(path)
     tensors, about = load_tensors(path, "state")

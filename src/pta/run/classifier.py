@@ -388,6 +388,7 @@ class Classifier(OnHub):
     def reset(self, classes: Sequence[str] | None = None) -> None:
         """Forget what was learned about all classes, or about these."""
         self.adapter.reset(None if classes is None else self._numbers_of(classes))
+        self.origin = None if classes is None else self.origin
 
     def fork(self) -> "Classifier":
         """Another one with the same model and classes, and what was learned so far; each then learns for itself."""
@@ -404,6 +405,7 @@ class Classifier(OnHub):
     def load(self, path: str | Path) -> None:
         """Load a saved state, with the method and parameters it was saved with."""
         self.adapter = self._checked(load_adapter(path, self.classifier, model=self.encoder))
+        self.origin = None
 
     def reading(self, reading: Reading) -> Reading:
         """How to read samples so that the method gets what it needs."""

@@ -18,6 +18,7 @@ from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 from huggingface_hub.utils import validate_repo_id
 
 from pta.core.parameters import require_switch
+from pta.data.prompts import clean_name
 from pta.door.files import as_path, is_path, load_tensors, unpack_tensors, write_atomically
 from pta.door.weights.hub import SECONDS, asking_hub, hub_file
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, explaining, naming, nearest, shown
@@ -113,7 +114,7 @@ class HubModel(ModelHubMixin):  # type: ignore[misc]  # huggingface_hub is optio
         show(f"{self.repository} ({'private' if private else 'public'}):")
         for name, content in files.items():
             show(f"  {name}: {len(content):,} bytes")
-        show(f"  with the names of {len(self.classifier.classes):,} classes and the texts of their templates")
+        show(f"  with names, templates and descriptions of {len(self.classifier.classes):,} classes")
         show(_NOT_SENT)
         if dry_run:
             return None
@@ -129,8 +130,10 @@ class HubModel(ModelHubMixin):  # type: ignore[misc]  # huggingface_hub is optio
     def save_pretrained(self, folder: str | Path, **how: Any) -> Any:
         """The mixin's, with errors of one line."""
         with explaining(f"cannot write {folder}"):
-            assert self.files  # or refused, before the folder is made
-            return super().save_pretrained(as_path(folder), **how)
+            place, names = as_path(folder), list(self.files)  # or refused, before the folder is made
+            if not (place / STATE).exists() and (other := next((one for one in names if (place / one).exists()), None)):
+                raise InvalidParameter(f"{folder} has a {other} of something else; give another folder")
+            return super().save_pretrained(place, **how)
 
     @cached_property
     def files(self) -> dict[str, bytes]:
@@ -143,13 +146,14 @@ class HubModel(ModelHubMixin):  # type: ignore[misc]  # huggingface_hub is optio
             require_model_of_the_hub(named)
         state = classifier.adapter.to_bytes()
         about = unpack_tensors(state, "state")[1]
-        descriptions = classifier.descriptions
+        names = set(map(clean_name, about["class_names"]))
+        described = classifier.descriptions or {}
         config = HubConfig(
             model=named,
             model_fingerprint=classifier.encoder.fingerprint,
             classes=about["class_names"],
             templates=list(classifier.templates),
-            descriptions=None if descriptions is None else {name: list(own) for name, own in descriptions.items()},
+            descriptions={name: list(own) for name, own in described.items() if clean_name(name) in names} or None,
             method=about["method"],
             parameters=about["parameters"],
             continued_from=classifier.origin,

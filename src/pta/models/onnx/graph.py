@@ -31,7 +31,7 @@ def graph_of(
     module: nn.Module, example: Tensor, input_name: str, outputs: Sequence[str], *, any_count: bool = False
 ) -> Any:
     """The graph of a module of one input; with `any_count` for any number of rows."""
-    rows = ({0: torch.export.Dim("samples")},) if any_count else None
+    rows = ({0: torch.export.Dim("samples", min=2)},) if any_count else None  # min: for torch 2.8; one row works, too
     made: list[Any] = []
 
     def export() -> None:
