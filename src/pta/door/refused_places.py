@@ -16,15 +16,16 @@ def require_place_with_samples(given: str) -> None:
 
     >>> require_place_with_samples("s3://bucket/a b.jpg")
     Traceback (most recent call last):
-    pta.errors.UnreadableFile: pta does not read URLs; download it first: curl -fLO 's3://bucket/a b.jpg'
+    pta.errors.UnreadableFile: pta does not read URLs; copy the files to this machine first; ...
     """
     url = URL.match(given)
     scheme = url[1].lower() if url else ""
     if scheme in _OTHER_STREAMS:
         raise UnreadableFile(how_to_pipe(scheme))
     if url and not scheme.startswith("rtsp"):
-        advice = "; of a camera, say how often: --every 2s" if scheme in PORTS else ""
-        raise UnreadableFile(f"pta does not read URLs; download it first: curl -fLO {shlex.quote(given)}{advice}")
+        by_curl = "download it first: curl -fLO ADDRESS; of a camera, say how often: --every 2s"
+        by_others = "copy the files to this machine first; --cluster reads object stores"
+        raise UnreadableFile(f"pta does not read URLs; {by_curl if scheme in PORTS else by_others}")
     ending = PurePath(given).suffix.lower()
     if is_unread_photo(given):
         raise UnreadableFile(how_to_convert(given))
