@@ -232,7 +232,7 @@ def test_broken_frames_are_skipped_and_counted(tmp_path):
     assert camera.counts.broken == 3
 
 
-def test_damage_in_the_middle_of_h264_is_not_given_out_as_a_picture(tmp_path):
+def test_damage_that_the_decoder_notices_is_counted_and_not_given_out(tmp_path):
     rng = np.random.default_rng(0)
     pictures = [rng.integers(0, 255, (48, 64, 3), dtype=np.uint8) for _ in range(30)]
     path = write_video(tmp_path / "clip.ts", pictures, options={"g": "10"})

@@ -25,6 +25,7 @@ def write_video(path, frames, *, times=None, rate=10, codec="libx264", format=No
     """Write frames; `times` are in milliseconds, else they come at a rate."""
     with av.open(str(path), "w", format=format) as out:
         stream = out.add_stream(codec, rate=rate, options=options or {})
+        stream.thread_count = 1  # with several, the bytes depend on the load of the machine
         stream.pix_fmt = "yuv420p" if codec != "mjpeg" else "yuvj420p"
         if times is not None:
             stream.time_base = stream.codec_context.time_base = Fraction(1, 1000)
