@@ -440,6 +440,26 @@ def test_a_folder_that_is_a_link_to_a_mount_that_is_gone_is_not_an_empty_one(pho
     assert [one.key for one in find_samples([source])] == [one.key for one in found]
 
 
+@pytest.mark.parametrize("pattern", ["", "/*/*.jpg", "/**/*.jpg", "/*/photo.jpg"])
+def test_a_link_that_leads_nowhere_is_passed_over_if_it_has_the_name_of_another_file(photos, pattern):
+    lone = paths_of(photos)[0]
+    lone.rename(lone.with_name("photo.jpg"))
+    found = [one.key for one in find_samples([f"{photos}{pattern}"])]
+    for name in ("README.md", "labels.csv", "a.TXT", "b.json", "c.heic", "self", *(["d.jpg"] if pattern else [])):
+        (photos / name).symlink_to("self" if name == "self" else ".git/annex/objects/gone")
+    assert [one.key for one in find_samples([f"{photos}{pattern}"]) if one.key != f"{photos}/d.jpg"] == found
+    (photos / "dataset.v2").symlink_to("gone")
+    with pytest.raises(MachineFailure, match=r"cannot list .*dataset\.v2"):
+        find_samples([f"{photos}{pattern}"])
+
+
+def test_a_pattern_takes_the_path_with_the_fewest_links(photos):
+    found = [one.key for one in find_samples([f"{photos}/**/*.jpg"])]
+    for name in ("0", "z"):
+        (photos / name).symlink_to(paths_of(photos)[0].parent)
+        assert [one.key for one in find_samples([f"{photos}/**/*.jpg"])] == found
+
+
 @pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE])
 @pytest.mark.parametrize("pattern", ["*/*.jpg", "**/*.jpg", "*/photo.jpg"])
 def test_a_folder_that_cannot_be_listed_now_is_not_passed_over_by_a_pattern(photos, monkeypatch, code, pattern):
