@@ -24,6 +24,7 @@ from pta.models import load_encoder
 from pta.run.classifier import Classifier
 from pta.run.extract import extract
 from pta.run.reading import Reading
+from pta.run.saved_stream import Progress, skip_taken
 
 COUNT = 40
 MISSING = range(10, 14)  # of the photos, in their order; in the second batch and shard of eight
@@ -377,6 +378,14 @@ def test_a_stream_does_not_go_on_past_an_unread_photo_that_is_no_longer_listed(p
         (tmp_path / "away.jpg").rename(path)
     assert call(*([] if is_back else ["--give-up-unread"])).returncode == 0
     assert len(rows_of(tmp_path / "a.csv")) == COUNT - (not is_back)
+
+
+def test_a_photo_that_a_list_names_twice_may_be_unread_the_second_time():
+    listed, progress = [SampleFile(Path(key), key) for key in "aba"], Progress("", "")
+    progress.add("ab")
+    progress.unread = "a"
+    rest, found = skip_taken(listed, progress.record(None), Path("a.state"))
+    assert (next(rest).key, found.unread) == ("a", "a")
 
 
 def test_a_photo_that_is_given_up_is_a_row_without_a_label_and_with_the_reason(predict, photos, tmp_path):
