@@ -32,7 +32,7 @@ Made = TypeVar("Made")
 
 _MOST_FILES = 100_000
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
-_PASSWORD = re.compile(r"://[^/@]*:[^/]*@|^https?://[^/@]+@|[?&]([\w-]*signature|sig|token)=", re.IGNORECASE)
+_PASSWORD = re.compile(r"://[^/@]*:[^/]*@|^https?://[^/@]+@|[?&]([\w-]*signature|[\w-]*token|sig)=", re.IGNORECASE)
 _STAMP = ("size", "ETag", "etag", "mtime", "LastModified")  # what object stores say about a file
 
 
