@@ -18,8 +18,9 @@ from pta.data.features import read_about
 from pta.data.open import find_samples, open_samples
 from pta.data.prompts import build_classifier
 from pta.data.sample_set import SampleFile, TarMember
+from pta.data.sources.addresses import find_files
 from pta.door.patience import MOST_UNREAD, Patience, Unread, reading
-from pta.errors import MachineFailure, StateMismatch, UnreadableSample, UnreadSample
+from pta.errors import MachineFailure, StateMismatch, UnreadableFile, UnreadableSample, UnreadSample
 from pta.models import load_encoder
 from pta.run.classifier import Classifier
 from pta.run.extract import extract
@@ -496,6 +497,21 @@ def test_an_archive_that_is_a_link_to_a_mount_that_is_gone_is_unread(photos, tmp
     (tmp_path / "1.tar").symlink_to(tmp_path / "mount" / "1.tar")
     with pytest.raises(UnreadSample, match=r"1\.tar cannot be read: no such file"):
         open_samples(f"{tmp_path}/*.tar")
+
+
+@pytest.mark.parametrize("name", ["closed.tar", "*.tar"])
+def test_an_archive_behind_a_closed_folder_is_one_line(tmp_path, monkeypatch, name):
+    real, closed = os.stat, tmp_path / "closed.tar"
+    closed.symlink_to(tmp_path / "folder" / "a.tar")
+
+    def stat(path, *, follow_symlinks=True, **how):
+        if str(path) == str(closed) and follow_symlinks:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return real(path, follow_symlinks=follow_symlinks, **how)
+
+    monkeypatch.setattr(os, "stat", stat)
+    with pytest.raises(UnreadableFile, match=r"tar cannot be reached: permission denied"):
+        find_files(f"{tmp_path}/{name}", "shard")
 
 
 def test_a_list_that_ends_too_early_is_not_a_shorter_list(photos, tmp_path, monkeypatch):
