@@ -499,17 +499,27 @@ def test_an_archive_that_is_a_link_to_a_mount_that_is_gone_is_unread(photos, tmp
         open_samples(f"{tmp_path}/*.tar")
 
 
-@pytest.mark.parametrize("name", ["closed.tar", "*.tar"])
-def test_an_archive_behind_a_closed_folder_is_one_line(tmp_path, monkeypatch, name):
-    real, closed = os.stat, tmp_path / "closed.tar"
-    closed.symlink_to(tmp_path / "folder" / "a.tar")
+@pytest.fixture
+def closed(tmp_path, monkeypatch):
+    """A link into a folder that this user may not read."""
+    real, link = os.stat, tmp_path / "closed.tar"
+    link.symlink_to(tmp_path / "folder" / "a.tar")
 
     def stat(path, *, follow_symlinks=True, **how):
-        if str(path) == str(closed) and follow_symlinks:
+        if str(path) == str(link) and follow_symlinks:
             raise PermissionError(errno.EACCES, "Permission denied", path)
         return real(path, follow_symlinks=follow_symlinks, **how)
 
     monkeypatch.setattr(os, "stat", stat)
+    return link
+
+
+def test_a_match_behind_a_closed_folder_is_an_unread_sample(closed, tmp_path):
+    assert [one.key for one in find_samples([f"{tmp_path}/*.tar"])] == [str(closed)]
+
+
+@pytest.mark.parametrize("name", ["closed.tar", "*.tar"])
+def test_an_archive_behind_a_closed_folder_is_one_line(closed, tmp_path, name):
     with pytest.raises(UnreadableFile, match=r"tar cannot be reached: permission denied"):
         find_files(f"{tmp_path}/{name}", "shard")
 
