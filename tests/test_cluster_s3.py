@@ -251,6 +251,7 @@ def test_nothing_of_a_run_holds_a_credential(store, photos):
     [
         *("ftp://me:hunter2@host/a", "http://me:p@ss@host/a", "https://ghp_hunter2@host/a"),
         *("https://host/a?X-Amz-Date=1&X-Amz-Signature=hunter2", "https://host/a?sig=hunter2", "http://host/a?Token=x"),
+        "http://host/a?v=1&access_token=x",
     ],
 )
 def test_a_folder_is_at_no_address_with_a_password(address):

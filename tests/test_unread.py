@@ -18,12 +18,14 @@ from pta.data.features import read_about
 from pta.data.open import find_samples, open_samples
 from pta.data.prompts import build_classifier
 from pta.data.sample_set import SampleFile, TarMember
+from pta.data.sources.addresses import find_files
 from pta.door.patience import MOST_UNREAD, Patience, Unread, reading
-from pta.errors import MachineFailure, StateMismatch, UnreadableSample, UnreadSample
+from pta.errors import MachineFailure, StateMismatch, UnreadableFile, UnreadableSample, UnreadSample
 from pta.models import load_encoder
 from pta.run.classifier import Classifier
 from pta.run.extract import extract
 from pta.run.reading import Reading
+from pta.run.saved_stream import Progress, skip_taken
 
 COUNT = 40
 MISSING = range(10, 14)  # of the photos, in their order; in the second batch and shard of eight
@@ -379,6 +381,14 @@ def test_a_stream_does_not_go_on_past_an_unread_photo_that_is_no_longer_listed(p
     assert len(rows_of(tmp_path / "a.csv")) == COUNT - (not is_back)
 
 
+def test_a_photo_that_a_list_names_twice_may_be_unread_the_second_time():
+    listed, progress = [SampleFile(Path(key), key) for key in "aba"], Progress("", "")
+    progress.add("ab")
+    progress.unread = "a"
+    rest, found = skip_taken(listed, progress.record(None), Path("a.state"))
+    assert (next(rest).key, found.unread) == ("a", "a")
+
+
 def test_a_photo_that_is_given_up_is_a_row_without_a_label_and_with_the_reason(predict, photos, tmp_path):
     missing = [str(path) for path in paths_of(photos)[MISSING.start : MISSING.stop]]
     hide(photos)
@@ -440,6 +450,26 @@ def test_a_folder_that_is_a_link_to_a_mount_that_is_gone_is_not_an_empty_one(pho
     assert [one.key for one in find_samples([source])] == [one.key for one in found]
 
 
+@pytest.mark.parametrize("pattern", ["", "/*/*.jpg", "/**/*.jpg", "/*/photo.jpg"])
+def test_a_link_that_leads_nowhere_is_passed_over_if_it_has_the_name_of_another_file(photos, pattern):
+    lone = paths_of(photos)[0]
+    lone.rename(lone.with_name("photo.jpg"))
+    found = [one.key for one in find_samples([f"{photos}{pattern}"])]
+    for name in ("README.md", "labels.csv", "a.TXT", "b.json", "c.heic", "self", *(["d.jpg"] if pattern else [])):
+        (photos / name).symlink_to("self" if name == "self" else ".git/annex/objects/gone")
+    assert [one.key for one in find_samples([f"{photos}{pattern}"]) if one.key != f"{photos}/d.jpg"] == found
+    (photos / "dataset.v2").symlink_to("gone")
+    with pytest.raises(MachineFailure, match=r"cannot list .*dataset\.v2"):
+        find_samples([f"{photos}{pattern}"])
+
+
+def test_a_pattern_takes_the_path_with_the_fewest_links(photos):
+    found = [one.key for one in find_samples([f"{photos}/**/*.jpg"])]
+    for name in ("0", "z"):
+        (photos / name).symlink_to(paths_of(photos)[0].parent)
+        assert [one.key for one in find_samples([f"{photos}/**/*.jpg"])] == found
+
+
 @pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE])
 @pytest.mark.parametrize("pattern", ["*/*.jpg", "**/*.jpg", "*/photo.jpg"])
 def test_a_folder_that_cannot_be_listed_now_is_not_passed_over_by_a_pattern(photos, monkeypatch, code, pattern):
@@ -467,6 +497,31 @@ def test_an_archive_that_is_a_link_to_a_mount_that_is_gone_is_unread(photos, tmp
     (tmp_path / "1.tar").symlink_to(tmp_path / "mount" / "1.tar")
     with pytest.raises(UnreadSample, match=r"1\.tar cannot be read: no such file"):
         open_samples(f"{tmp_path}/*.tar")
+
+
+@pytest.fixture
+def closed(tmp_path, monkeypatch):
+    """A link into a folder that this user may not read."""
+    real, link = os.stat, tmp_path / "closed.tar"
+    link.symlink_to(tmp_path / "folder" / "a.tar")
+
+    def stat(path, *, follow_symlinks=True, **how):
+        if str(path) == str(link) and follow_symlinks:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return real(path, follow_symlinks=follow_symlinks, **how)
+
+    monkeypatch.setattr(os, "stat", stat)
+    return link
+
+
+def test_a_match_behind_a_closed_folder_is_an_unread_sample(closed, tmp_path):
+    assert [one.key for one in find_samples([f"{tmp_path}/*.tar"])] == [str(closed)]
+
+
+@pytest.mark.parametrize("name", ["closed.tar", "*.tar"])
+def test_an_archive_behind_a_closed_folder_is_one_line(closed, tmp_path, name):
+    with pytest.raises(UnreadableFile, match=r"tar cannot be reached: permission denied"):
+        find_files(f"{tmp_path}/{name}", "shard")
 
 
 def test_a_list_that_ends_too_early_is_not_a_shorter_list(photos, tmp_path, monkeypatch):

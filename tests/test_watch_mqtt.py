@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 from contextlib import closing
+from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 from brokers import broker, free_port, listening, needs_broker
@@ -61,6 +63,26 @@ def test_a_change_is_retained_and_home_assistant_finds_its_region(real):
         assert config["state_topic"] == state
         assert config["options"] == ["open", "shut"]
         assert {one["topic"] for one in config["availability"]} == {"home/pta/status", "home/pta/yard/status"}
+
+
+def test_a_camera_that_is_seen_while_a_connection_begins_is_online():
+    came = []
+    with messages(f"mqtt://127.0.0.1:{free_port()}", home_assistant=False) as sent:
+        seen = Thread(target=sent.tell, args=("yard", "online"))
+
+        class Client:
+            def publish(self, topic, message, **how):
+                came.append((topic, message))
+                if len(came) == 1:
+                    seen.start()
+                    seen.join(0.2)  # it waits, or is lost
+
+        own, sent._client = sent._client, Client()
+        sent._on_connect(sent._client, None, None, SimpleNamespace(is_failure=False), None)
+        seen.join()
+        sent._connected.clear()
+        sent._client = own
+    assert dict(came)["pta/yard/status"] == "online"
 
 
 @needs_broker

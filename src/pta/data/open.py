@@ -18,7 +18,7 @@ from pta.data.layouts import open_catalogued
 from pta.data.sample_set import ListedSample, SampleFile, SampleReference, SampleSet
 from pta.data.sources.addresses import is_folder
 from pta.data.sources.csv_list import list_csv, listed_files, open_csv
-from pta.data.sources.entries import matches
+from pta.data.sources.entries import is_folder_at, matches
 from pta.data.sources.folder import list_folder, open_folder, sample_files
 from pta.data.sources.h5_clouds import open_h5, read_clouds
 from pta.data.sources.listed import Listed
@@ -210,7 +210,7 @@ def find_samples(places: Sequence[str | Path], modality: Modality = IMAGES) -> l
         if place.suffix.lower() == ".csv":
             found += listed_files(str(place), modality)
             continue
-        inside = [place / name for name in sample_files(place, modality)] if place.is_dir() else [place]
+        inside = [place / name for name in sample_files(place, modality)] if is_folder_at(place) else [place]
         if not inside:
             raise UnreadableFile(f"no {modality.name}s in {place}; the model reads {modality.endings}")
         found += [SampleFile(path, str(path)) for path in inside]

@@ -100,8 +100,9 @@ def _beside(names: str, name: str) -> str:
 
 def skip_taken(samples: Iterable[Reference], record: StreamRecord, state: Path) -> tuple[Iterator[Reference], Progress]:
     """The samples after those of a record, and how far that is; refused if those before are others than recorded."""
-    rest, progress = iter(samples), Progress(record.decoder, record.runtime, unread=record.unread)
+    rest, progress = iter(samples), Progress(record.decoder, record.runtime)
     progress.add(sample.key for sample in islice(rest, record.taken))
+    progress.unread = record.unread  # a list may name it before, too
     if progress.record(record.rows) == record:
         return rest, progress
     if progress.taken < record.taken:

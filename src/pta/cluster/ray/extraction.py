@@ -247,8 +247,9 @@ class BlockExtraction:
 
     def require_decodable(self, failed: Iterable[Failed], given_up: Sequence[int]) -> None:
         """Refuse samples that were skipped, unless they still are."""
+        unread = set(given_up)
         for number, _, complaint in failed if self.on_error == "stop" else ():
-            if number not in given_up:
+            if number not in unread:
                 raise unless_skipped(complaint)
 
     def encode(self, pool: Pool, out: Folder, run: str, told: OnProgress) -> list[EncodedBlock]:

@@ -226,12 +226,12 @@ def answer_streams(job: BlockJob, number: int, rows: range, to_give_up: int = 0)
     there = labelled(job.out, name, job.run)
     if there is not None and (gives_up or not there.given_up):
         return there
-    said, failed, unread, given_up = [list[Any]() for _ in range(6)], list[Failed](), list[str](), list[int]()
+    said, failed, unread, given_up = [list[Any]() for _ in range(6)], list[Failed](), list[str](), set[int]()
     try:
         listed = job.listed.read(number, rows)
         for _, members in groupby(range(len(listed.samples)), key=listed.streams.__getitem__):
             try:
-                given_up += _answer(job, listed, list(members), said, failed)
+                given_up |= _answer(job, listed, list(members), said, failed)
             except UnreadSample as error:
                 unread.append(str(error.__cause__))  # the complaint without advice
         listed.require_unchanged()
@@ -242,15 +242,15 @@ def answer_streams(job: BlockJob, number: int, rows: range, to_give_up: int = 0)
         return Labelled(0, 0, [], unread=Unread.of(unread))
     keys, names = [sample.key for sample in listed.samples], job.classifier.class_names
     learned = None if job.labels is None else label_texts(labels_of(job.labels, keys), names)
-    about = {"run": job.run} | ({"given_up": json.dumps(given_up)} if given_up else {})
+    about = {"run": job.run} | ({"given_up": json.dumps(sorted(given_up))} if given_up else {})
     return write_labels(job.out, name, about, listed.numbers, keys, said, failed, listed.streams, learned)
 
 
 def _answer(
     job: BlockJob, rows: BlockRows, members: list[int], said: list[list[Any]], failed: list[Failed]
-) -> list[int]:
+) -> set[int]:
     """Answer one stream as `pta predict` does; the numbers of samples of it that were given up."""
-    given_up = list[int]()
+    given_up = set[int]()
     program = job.program()
     model = program.encoder if needs_model(job.method, job.parameters) else None
     adapter = create_adapter(job.method, job.classifier, model=model, source=len(members), **job.parameters)
@@ -259,7 +259,7 @@ def _answer(
     quick = adapter.scope == "sample"  # as in `predict_stream`
     for part in encode_files(program, samples, job.reading, on_error=job.on_error, quick_start=quick):
         failed += [(numbers[place], rows.samples[members[place]].key, str(error)) for place, error in part.failures]
-        given_up += [numbers[place] for place, error in part.failures if isinstance(error, UnreadSample)]
+        given_up |= {numbers[place] for place, error in part.failures if isinstance(error, UnreadSample)}
         if not part.samples:
             continue
         known = samples_of(part.tensors)

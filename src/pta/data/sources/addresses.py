@@ -23,6 +23,7 @@ from pta.errors import (
     MissingPackage,
     PtaError,
     UnreadableFile,
+    explaining,
     family,
     first_line,
     how_to_install,
@@ -32,7 +33,7 @@ Made = TypeVar("Made")
 
 _MOST_FILES = 100_000
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
-_PASSWORD = re.compile(r"://[^/@]*:[^/]*@|^https?://[^/@]+@|[?&]([\w-]*signature|sig|token)=", re.IGNORECASE)
+_PASSWORD = re.compile(r"://[^/@]*:[^/]*@|^https?://[^/@]+@|[?&]([\w-]*signature|[\w-]*token|sig)=", re.IGNORECASE)
 _STAMP = ("size", "ETag", "etag", "mtime", "LastModified")  # what object stores say about a file
 
 
@@ -181,14 +182,15 @@ def read_listed(address: str, kind: str, largest: int) -> str:
 
 def find_files(address: str, kind: str, order: Callable[[str], Any] = Path) -> list[str]:
     """The files that a path, a pattern or a range stands for, matches in `order`; all of a range must be there."""
-    if not is_remote(address) and Path(address).is_file():
-        return [address]
-    found = []
-    for text in expand_range(address):
-        matches = sorted(_matching(text), key=order)
-        if not matches and not has_magic(text):
-            raise UnreadableFile(f"no such {kind}: {text}")
-        found += matches
+    with explaining(f"{address} cannot be reached"):
+        if not is_remote(address) and Path(address).is_file():
+            return [address]
+        found = []
+        for text in expand_range(address):
+            matching = sorted(_matching(text), key=order)
+            if not matching and not has_magic(text):
+                raise UnreadableFile(f"no such {kind}: {text}")
+            found += matching
     if not found:
         raise UnreadableFile(f"no such {kind}: {address}")
     return found

@@ -4,13 +4,25 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
 from fnmatch import fnmatchcase
 from glob import has_magic
-from pathlib import Path
+from heapq import heappop, heappush
+from pathlib import Path, PurePath
 
+from pta.core.modality import CLOUDS, IMAGES
 from pta.door.patience import AGAIN
-from pta.errors import MachineFailure, explaining, reason
+from pta.door.video.address import ENDINGS
+from pta.errors import MachineFailure, explaining, family, reason
+
+_NO_PLACE = (errno.ELOOP, errno.ENAMETOOLONG)
+_OF_FILES = IMAGES.suffixes.union(
+    CLOUDS.suffixes,
+    ENDINGS,
+    (".heic", ".heif", ".avif", ".svg", ".wav", ".mp3", ".flac", ".pdf", ".md", ".rst", ".txt", ".log", ".html"),
+    (".csv", ".tsv", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".toml", ".ini", ".py", ".ipynb", ".sh"),
+    (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".7z", ".parquet", ".h5", ".hdf5", ".mat", ".pkl", ".db"),
+    (".pt", ".pth", ".bin", ".onnx", ".safetensors"),
+)
 
 
 def entries(folder: Path, *, hidden: bool = False) -> Iterator[os.DirEntry[str]]:
@@ -20,11 +32,15 @@ def entries(folder: Path, *, hidden: bool = False) -> Iterator[os.DirEntry[str]]
 
 
 def is_folder_at(place: Path | os.DirEntry[str], *, is_sample: bool = False) -> bool:
-    """Whether a folder is there, perhaps behind a link. A link that leads nowhere may be one, unless it is a sample."""
+    """Whether a folder is there, perhaps behind a link.
+
+    A link that leads nowhere may be one, unless its name is that of a sample or has an ending of files.
+    """
     try:
         return stat.S_ISDIR(place.stat().st_mode) if place.is_symlink() else place.is_dir()
     except OSError as error:
-        if not is_sample and error.errno != errno.ELOOP:
+        is_file = is_sample or PurePath(place.name).suffix.lower() in _OF_FILES
+        if not is_file and error.errno not in _NO_PLACE:
             away = f"cannot list {os.fspath(place)}: {reason(error)}"
             raise MachineFailure(f"{away}; {AGAIN}, or remove it") from None
     return False
@@ -47,34 +63,37 @@ def matches(pattern: str) -> list[str]:
         path = path.parent
     found = [Path(path.anchor)]
     for part in path.parts[bool(path.anchor) :]:
+        folders = filter(is_folder_at, found)
         if part == "**":
-            found = [below for folder in found for below in _below(folder, path.name)]
+            found = [below for folder in folders for below in _below(folder)]
         elif has_magic(part):
-            found = [folder / name for folder in found for name in _named(folder, part)]
+            found = [folder / name for folder in folders for name in _named(folder, part)]
         else:
-            found = [folder / part for folder in found]
-    return sorted({str(one) for one in found if _is_there(one)})
+            found = [folder / part for folder in folders]
+    return sorted({str(one) for one in found if has_magic(path.name) or _is_there(one)})
 
 
 def _named(folder: Path, pattern: str) -> list[str]:
-    there = entries(folder, hidden=pattern.startswith(".")) if is_folder_at(folder) else ()
-    return [one.name for one in there if fnmatchcase(one.name, pattern)]
+    return [one.name for one in entries(folder, hidden=pattern.startswith(".")) if fnmatchcase(one.name, pattern)]
 
 
-def _below(folder: Path, sample: str) -> Iterator[Path]:
-    """The folder and those in it; what has the name of a sample need not be there."""
-    waiting, seen = [folder] if is_folder_at(folder) else [], set[tuple[int, int]]()
+def _below(folder: Path) -> Iterator[Path]:
+    """The folder and those in it, of several paths to one the one with the fewest links."""
+    waiting, seen = [(0, folder)], set[tuple[int, int]]()
     while waiting:
-        here = waiting.pop()
+        links, here = heappop(waiting)
         if (known := identity(here)) not in seen:
             seen.add(known)
             yield here
-            inside = (one for one in entries(here) if is_folder_at(one, is_sample=fnmatchcase(one.name, sample)))
-            waiting += [Path(one.path) for one in inside]
+            for one in filter(is_folder_at, entries(here)):
+                heappush(waiting, (links + one.is_symlink(), Path(one.path)))
 
 
 def _is_there(path: Path) -> bool:
-    with explaining(f"{path} cannot be reached"), suppress(FileNotFoundError, NotADirectoryError):
+    try:
         path.lstat()
-        return True
-    return False
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, *_NO_PLACE):
+            raise family(error)(f"{path} cannot be reached: {reason(error)}") from None
+        return False
+    return True

@@ -115,10 +115,10 @@ def sample_files(
 
 def sub_folders(folder: Path) -> list[str]:
     """The sorted names of the folders in a folder."""
-    return sorted(entry.name for entry in entries(folder) if is_folder_at(entry, is_sample=True))
+    return sorted(entry.name for entry in entries(folder) if is_folder_at(entry))
 
 
 def loose_images(folder: Path) -> list[str]:
     """The sorted names of the images that lie directly in a folder."""
     inside = (entry for entry in entries(folder) if IMAGES.takes(entry.name))
-    return sorted(entry.name for entry in inside if not is_folder_at(entry, is_sample=True))
+    return sorted(entry.name for entry in inside if not is_folder_at(entry))

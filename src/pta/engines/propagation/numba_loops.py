@@ -49,9 +49,10 @@ def sweep(targets, similar, classes, text, labels, seeds, C, gamma, iterations, 
         for e in range(K):
             t[i, e] *= a[i] * b[classes[i, e]]
     found, most, above, last = np.zeros(N, np.int64), np.zeros(N), np.full(N, -1.0), np.empty(C)
-    Y, before = np.empty((N, CLASSES_AT_ONCE)), np.empty((N, CLASSES_AT_ONCE))
-    for first in range(0, C, CLASSES_AT_ONCE):  # classes do not depend on each other
-        end = min(first + CLASSES_AT_ONCE, C)
+    width = min(C, CLASSES_AT_ONCE)
+    Y, before = np.empty((N, width)), np.empty((N, width))
+    for first in range(0, C, width):  # classes do not depend on each other
+        end = min(first + width, C)
         for number in range(iterations):
             Y, before = before, Y
             for i in range(N):
@@ -65,7 +66,7 @@ def sweep(targets, similar, classes, text, labels, seeds, C, gamma, iterations, 
                     else:
                         s0, s1, s2, s3 = shares[e], shares[e + 1], shares[e + 2], shares[e + 3]
                         y0, y1, y2, y3 = before[near[e]], before[near[e + 1]], before[near[e + 2]], before[near[e + 3]]
-                        for c in range(CLASSES_AT_ONCE):
+                        for c in range(width):
                             y[c] += s0 * y0[c] + s1 * y1[c] + s2 * y2[c] + s3 * y3[c]
                 for e in range(K):
                     if first <= classes[i, e] < end:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any
 
 from pta.door.video import Login
@@ -71,6 +71,7 @@ class MqttMessages:
         self._retained |= {self._topics.camera_status(camera): OFFLINE for camera, _ in regions}
         self._retained[self._topics.status] = ONLINE
         self._retained |= dict(map(self._message, latest))
+        self._telling = Lock()  # else what is told while a connection begins would be lost, or come before what was
         self._connected, self._problem = Event(), f"{broker.address} does not answer"
         self._client = client = Client(CallbackAPIVersion.VERSION2)
         client.on_connect, client.on_disconnect = self._on_connect, self._on_disconnect
@@ -93,9 +94,10 @@ class MqttMessages:
     def tell(self, camera: str, status: str) -> None:
         """Publish that a camera can be seen or not: now, or with the next connection."""
         topic = self._topics.camera_status(camera)
-        self._retained[topic] = status
-        if self._connected.is_set():
-            self._client.publish(topic, status, qos=1, retain=True)
+        with self._telling:
+            self._retained[topic] = status
+            if self._connected.is_set():
+                self._client.publish(topic, status, qos=1, retain=True)
 
     def wait(self) -> None:
         """Wait for a connection; raises an error if there is none after some seconds."""
@@ -131,9 +133,10 @@ class MqttMessages:
         if code.is_failure:
             self._problem = f"the broker refuses the connection: {str(code).lower()}"
             return
-        for topic, message in list(self._retained.items()):
-            client.publish(topic, message, qos=1, retain=True)
-        self._connected.set()
+        with self._telling:
+            for topic, message in list(self._retained.items()):
+                client.publish(topic, message, qos=1, retain=True)
+            self._connected.set()
 
     def _on_disconnect(self, *_: object) -> None:
         if self._connected.is_set():

@@ -44,10 +44,10 @@ class SnapshotFolder:
                 f"a picture has {len(content):,} bytes, and all together may have {self._most_bytes:,}"
             )
         parts = (change.camera, change.region or "picture", change.time, change.label)
-        plain = "-".join(re.sub(r"[^A-Za-z0-9_.]", "_", part)[:_LONGEST] for part in parts)
-        if plain != "-".join(parts):  # regions may differ in what was replaced
-            plain += f"-{sha256(repr(parts).encode()).hexdigest()[:8]}"
-        name = f"pta-{plain}.jpg"
+        plain = [re.sub(r"[^A-Za-z0-9_.]", "_", part)[:_LONGEST] for part in parts]
+        if plain[:2] != list(parts[:2]):  # regions may differ in what was replaced
+            plain.append(sha256(repr(parts[:2]).encode()).hexdigest()[:8])
+        name = f"pta-{'-'.join(plain)}.jpg"
         self._kept.pop(name, None)
         while sum(self._kept.values()) + len(content) > self._most_bytes:
             oldest = next(iter(self._kept))
