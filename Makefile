@@ -23,7 +23,7 @@ endef
 define INSTALL_DEV
 	$(INSTALL_TORCH)
 	$(INSTALL) --editable '.[dev]'
-	$(INSTALL) --no-deps 'open_clip_torch>=3.0'  # it asks for torchvision, which has no build beside a CPU torch
+	$(INSTALL) --no-deps 'open_clip_torch>=3.2'  # it asks for torchvision, which has no build beside a CPU torch
 	$(INSTALL) --no-deps 'openapi-python-client>=0.29'  # it asks for an older typer, and works with this one
 endef
 
