@@ -46,7 +46,7 @@ def watch(
         bool, typer.Option("--check", help="Check all options, and try each camera and the broker once.")
     ] = False,
 ) -> None:
-    """Watch regions of cameras: tell of each change of the answer once it is confirmed, and adapt to the pictures."""
+    """Watch regions of cameras, adapt to the pictures, and report each change of the answer once it is confirmed."""
     if config is not None:
         _require_alone(context)
         given, cameras = read_configuration(config)
