@@ -31,7 +31,7 @@ endef
 .PHONY: build check-dist try-wheel oldest test-oldest test-newest check-workflows check-citation real-weights release-check release check-tag
 
 demo: .venv/installed
-	$(BIN)/pta demo
+	$(BIN)/pta demo --replace
 
 # PYTEST="-n 8 --random-order" adds options.
 test: .venv/installed-dev

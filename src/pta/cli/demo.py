@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pta.cli import options
 from pta.cli.fitting_table import print_table, right
 from pta.cli.output import print_lines, progress, require_place, tables, write_json
 from pta.data.point_shapes import SHAPE_SOURCES
@@ -51,10 +52,11 @@ def demo(
     seed: Annotated[int, typer.Option(help="Random seed of the shift and of the order of the samples.")] = 1,
     report: Annotated[Path, typer.Option(help="Where to write the report, one HTML file.")] = Path("demo-report.html"),
     json: Annotated[Path | None, typer.Option(help="Write the table's numbers as JSON; - for stdout.")] = None,
+    replace: options.Replace = False,
 ) -> None:
     """Classify shifted images or point clouds with zero-shot, PTA and other methods, and write a report."""
-    require_place(report)
-    require_place(json)
+    for place in (report, json):
+        require_place(place, replace=replace)
     if modality == "images" and source is not None:
         raise InvalidParameter("--source chooses clouds; it needs --modality points")
     if modality == "images" and shift in CORRUPTIONS and shift not in SHIFTS:
