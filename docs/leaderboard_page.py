@@ -16,6 +16,7 @@ from statistics import fmean, median
 
 from pta.errors import PtaError
 from pta.methods import adapter_class, list_adapters, needs_model, needs_of_samples
+from pta.methods.declaration import IN_WORDS
 
 MARK, END = "<!-- leaderboard -->", "<!-- end -->"
 CSV = Path(__file__).parents[1] / "benchmarks" / "results" / "leaderboard.csv"
@@ -102,15 +103,15 @@ def sentences(board: Board) -> list[str]:
     over = {one: fmean(means[one].values()) for one in board.ranked}
     near = [one for one in board.ranked if over[one] > over[first] - NEAR]
     cheapest = min(near, key=lambda one: cost(board, one)[0])
-    cheap = f", and nothing within {NEAR:g} point of it is cheaper"
+    cheap = f", and no method within {NEAR:g} point of it is cheaper"
     if cheapest != first:
         gain = points(over[cheapest])
         cheap = f"; the cheapest within {NEAR:g} point of it is `{cheapest}` ({gain}), {priced(board, cheapest)}"
     return [
         f"Of the {len(board.ranked)} methods that answer each sample when it comes and were measured on all "
         f"{len(board.files)} files, these gain most over zero-shot, in points: {winners}.",
-        f"`{safest}` has the best weakest stream, {weakest} ({points(means[safest][weakest])}), "
-        f"and is below zero-shot in {below} of {len(gains)} cells.",
+        f"On its weakest stream, {weakest}, `{safest}` has {points(means[safest][weakest])}: more than any other "
+        f"method on its own weakest one. It is below zero-shot in {below} of {len(gains)} cells.",
         f"The largest mean gain is that of `{first}` ({points(over[first])}), {priced(board, first)}{cheap}.",
     ]
 
@@ -144,7 +145,8 @@ def left_out(board: Board) -> list[str]:
     reasons = []
     for name in list_adapters():
         measured = [one for one in board.methods if one.split(":")[0] == name]
-        needed = sorted(needs_of_samples(name, {}) - {"features"}) + ["a tower of the model"] * needs_model(name, {})
+        needed = [IN_WORDS.get(need, need) for need in sorted(needs_of_samples(name, {}) - {"features"})]
+        needed += ["a tower of the model"] * needs_model(name, {})
         if needed and not measured:
             reasons.append(f"`{name}` needs {listed(needed)}, which the files do not have")
         elif not measured:

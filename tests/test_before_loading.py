@@ -50,7 +50,9 @@ def place(tmp_path_factory):
     (folder / "classes.txt").write_text("coat\nbag\n")
     (folder / "other.txt").write_text("coat\nhat\n")
     (folder / "few.json").write_text(json.dumps({"coat": ["It is warm."]}))
-    (folder / "rows.csv").write_text("path,label,probability,zero_shot_label,zero_shot_probability,entropy\n")
+    (folder / "rows.csv").write_text(
+        "path,label,probability,zero_shot_label,zero_shot_probability,entropy\na.png,a,1,a,1,0\n"
+    )
     (folder / "token").write_text("short")
     pta.Classifier("embedded", ["coat", "bag"], method="pta", cache=None).save(folder / "old.safetensors")
     rng = np.random.default_rng(1)

@@ -252,7 +252,7 @@ def test_the_command_prints_a_plain_table_and_writes_report_and_json(pta, tmp_pa
         assert measured.pop("encoder_microseconds_per_sample") > 0
     assert told == numbers | {"report": str(tmp_path / "r.html")}
     monkeypatch.setattr(command, "run_demo", lambda *args, **kwargs: expected)
-    printed = pta("demo", "--report", tmp_path / "r.html", "--json", "-").stdout
+    printed = pta("demo", "--report", tmp_path / "r.html", "--replace", "--json", "-").stdout
     assert json.loads(printed)["fixed"] == numbers["fixed"]  # and nothing else is printed
 
 
@@ -288,3 +288,10 @@ def test_what_cannot_be_done_is_refused_before_the_work(call, wrong, message, tm
     Path("closed").mkdir(0o500)
     assert message in refusal(call, **wrong)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["closed", "pipe"]
+
+
+def test_a_report_of_someone_else_is_not_overwritten(pta, tmp_path):
+    (tmp_path / "mine.html").write_text("mine")
+    done = pta("demo", "--report", tmp_path / "mine.html")
+    assert (done.returncode, (tmp_path / "mine.html").read_text()) == (2, "mine")
+    assert "exists; --replace overwrites it" in done.stderr

@@ -75,7 +75,7 @@ def test_labels_are_optional_and_the_scale_is_100_unless_the_file_says_otherwise
 @pytest.mark.parametrize(
     ("changes", "kind", "complaint"),
     [
-        ({"image_features": None}, UnreadableFile, "no image_features;.*this one has classnames"),
+        ({"image_features": None}, UnreadableFile, "no image_features;.*this one has 'classnames'"),
         ({"classnames": None, "text_features": None}, UnreadableFile, "no text_features and no classnames"),
         ({"text_features": np.ones((3, 5))}, InvalidSamples, "4 dimensions but text_features 5"),
         ({"image_features": np.full((6, 4), np.nan)}, InvalidSamples, "row 0 .* not finite"),

@@ -517,3 +517,11 @@ def test_a_resumed_monitor_goes_on_and_writes_no_line_twice(run, place, tmp_path
     (tmp_path / "rows.jsonl").unlink()
     run(tmp_path / "photos", *files, "--resume")
     assert (tmp_path / "m.jsonl").read_text() == lines
+
+
+def test_a_run_that_was_refused_before_its_first_row_can_be_repeated(refused, run, place):
+    (place / "broken.png").write_text("hello")
+    assert "broken.png: not an image" in refused("broken.png", "--out", "again.csv")
+    run("photos", "--out", "again.csv")
+    assert len((place / "again.csv").read_text().splitlines()) == 61
+    assert "again.csv exists; --append" in refused("photos", "--out", "again.csv")

@@ -32,7 +32,7 @@ COMMANDS = {
     "methods": "List the methods: summary, requirements, and parameters with their defaults.",
     "predict": "Classify images or point clouds and adapt to them; each batch's rows are written at once.",
     "watch": (
-        "Watch regions of cameras: tell of each change of the answer once it is confirmed, and adapt to the pictures."
+        "Watch regions of cameras, adapt to the pictures, and report each change of the answer once it is confirmed."
     ),
     "monitor": "Watch a stream of features for alarms, and make the reference that samples are compared with.",
     "state": "Show the classes and prototypes of a saved state, merge states, add a class, export it frozen.",

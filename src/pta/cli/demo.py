@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pta.cli import options
 from pta.cli.fitting_table import print_table, right
 from pta.cli.output import print_lines, progress, require_place, tables, write_json
 from pta.data.point_shapes import SHAPE_SOURCES
@@ -27,6 +28,7 @@ from pta.measure.metrics import accuracy, online_accuracy
 from pta.measure.report.curve import Curve, first_shown
 from pta.measure.texts import microseconds
 
+_REPORT = Path("demo-report.html")  # which a second demonstration writes anew
 _SECONDS = 3.5  # for the animation; the measurement itself takes a fraction of that
 _FRAMES = 100
 _BAR_WIDTH = 26
@@ -49,12 +51,13 @@ def demo(
         int | None, typer.Option(help="Severity of the shift: images 1 to 5 (default 3), clouds 0 to 4 (default 2).")
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of the shift and of the order of the samples.")] = 1,
-    report: Annotated[Path, typer.Option(help="Where to write the report, one HTML file.")] = Path("demo-report.html"),
+    report: Annotated[Path, typer.Option(help="Where to write the report, one HTML file.")] = _REPORT,
     json: Annotated[Path | None, typer.Option(help="Write the table's numbers as JSON; - for stdout.")] = None,
+    replace: options.Replace = False,
 ) -> None:
     """Classify shifted images or point clouds with zero-shot, PTA and other methods, and write a report."""
-    require_place(report)
-    require_place(json)
+    require_place(report, replace=replace or report == _REPORT)
+    require_place(json, replace=replace)
     if modality == "images" and source is not None:
         raise InvalidParameter("--source chooses clouds; it needs --modality points")
     if modality == "images" and shift in CORRUPTIONS and shift not in SHIFTS:

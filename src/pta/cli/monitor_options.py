@@ -20,6 +20,7 @@ from pta.methods import Adapter
 from pta.methods.state_file import read_monitor
 from pta.monitor import Alarm, Monitor, ScoreReference, StreamGuard, takes_order
 from pta.monitor.monitor import WINDOW
+from pta.monitor.scores import BLOCK
 from pta.monitor.silence import Silence
 from pta.run.webhook import Webhook
 
@@ -164,12 +165,12 @@ class Outlet:
         raised = ", ".join(f"{kind} ({n})" for kind, n in (before | self.raised).items())
         known = numbers["reference"]
         reference = f" (reference {known['zero_shot_confidence']:.2f})" if known else ""
-        since = numbers["since_start"]
-        why = "the order is sorted" if monitor.is_ordered else "there is no reference yet"
+        since, whole = numbers["since_start"], numbers["position"] // BLOCK * BLOCK
+        why = "the order is sorted" if monitor.is_ordered else "its reference needs 500 learned samples"
         untested = "" if numbers["foreign_input_is_testable"] else f"; foreign-input cannot be tested: {why}"
         kept = f"; {held:,} samples answered and not learned" if held else ""
         return (
             f"health: zero-shot confidence {numbers['zero_shot_confidence']:.2f}{reference}, "
-            f"{since['changed']:.1%} of the answers changed, order statistic {numbers['order']:.1f}; "
-            f"alarms: {raised or 'none'}{untested}{kept}"
+            f"{100 * since['changed']:.1f} % of the first {whole:,} answers changed, "
+            f"order statistic {numbers['order']:.1f}; alarms: {raised or 'none'}{untested}{kept}"
         )

@@ -171,13 +171,13 @@ class RowOptions:
         if append and self.replace:
             raise InvalidParameter("--append keeps the rows of a file, and --replace does not; leave one of them out")
         if out.is_file():
-            if not append and not self.replace:
+            if not append and not self.replace and _has_rows(out):
                 raise UnreadableFile(
                     f"{out} exists; --append adds to it, --replace overwrites it, or choose another --out"
                 )
             if not os.access(out, os.R_OK | os.W_OK):
                 raise UnreadableFile(f"cannot write {out}: permission denied")
-            if append:
+            if not self.replace:
                 self._require_same_rows(out, top, [*self.more, *of_frames])
 
     def _require_same_rows(self, out: Path, top: int, more: list[str]) -> None:
@@ -211,6 +211,12 @@ class RowOptions:
         finally:
             thread.close()
             file.close()
+
+
+def _has_rows(out: Path) -> bool:
+    """Whether a file holds more than the header that a refused run leaves."""
+    with out.open("rb") as file:
+        return bool(file.readline()) and (out.suffix != ".csv" or bool(file.readline()))
 
 
 class _StandardOutput:

@@ -46,7 +46,7 @@ def watch(
         bool, typer.Option("--check", help="Check all options, and try each camera and the broker once.")
     ] = False,
 ) -> None:
-    """Watch regions of cameras: tell of each change of the answer once it is confirmed, and adapt to the pictures."""
+    """Watch regions of cameras, adapt to the pictures, and report each change of the answer once it is confirmed."""
     if config is not None:
         _require_alone(context)
         given, cameras = read_configuration(config)
@@ -147,8 +147,9 @@ def _watch(
         try:
             Watch(watched, outlets, rows, changed, given.save_every, given.batch).run(lambda: interrupted() is not None)
         finally:
-            for sentence in map(_sentence, watched):
-                say(sentence)
+            for shown in watched:
+                if shown.frames or shown.camera.failure is None:  # else the failure says it
+                    say(_sentence(shown))
         number = interrupted()
     if number:
         say("; ".join((f"stopped by {signal.Signals(number).name}", *outlets.problems())))
@@ -166,4 +167,4 @@ def _sentence(one: WatchedCamera) -> str:
     counts, changes = one.camera.counts, sum(region.changes for region in one.regions)
     lost = {"passed over": counts.passed_over, "broken": counts.broken, "not answered": one.refused}
     more = "".join(f", {count:,} {what}" for what, count in lost.items() if count)
-    return f"{one.camera.name}: {one.frames:,} pictures{more}, {changes:,} changes"
+    return f"{one.camera.name}: {one.frames:,} pictures{more}, {changes:,} change{'s' * (changes != 1)}"

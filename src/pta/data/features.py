@@ -38,7 +38,7 @@ from pta.door.files import (
     tensor_names,
     understanding,
 )
-from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile, naming, shown
+from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile, naming, shown, some_of
 
 _ABOUT = "about.json"
 _REQUIRED = ("image_features", "text_features", "classnames")
@@ -164,7 +164,7 @@ def _held(path: Path) -> str:
                 names = [name.removesuffix(".npy") for name in archive.namelist()]
         else:
             names = tensor_names(path)
-    return ", ".join(sorted(names))[:400] or "nothing"
+    return some_of(sorted(names)) or "nothing"
 
 
 def read_about(path: Path) -> dict[str, Any] | None:

@@ -24,7 +24,7 @@ _MADE_BY = {
     "generated": "pta extract --views 65 --views-from DIR, or choose difftpt-augmented, which needs none",
     "prompts": "pta extract --prompts, or choose prompts=one",
 }
-_IN_WORDS = {"raw": "raw samples", "generated": "generated pictures", "prompts": "features of the single prompts"}
+IN_WORDS = {"raw": "raw samples", "generated": "generated pictures", "prompts": "features of the single prompts"}
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def refuse_lack(method: str, missing: frozenset[str]) -> NoReturn:
     first = min(missing)
     advice = f"; make them with {_MADE_BY[first]}" if first in _MADE_BY else ""
     refusal = InvalidParameter if missing <= PROMPTS else InvalidSamples
-    raise refusal(f"{method} needs {_IN_WORDS.get(first, first)}, which are missing{advice}")
+    raise refusal(f"{method} needs {IN_WORDS.get(first, first)}, which are missing{advice}")
 
 
 def require_model(method: str, needs: frozenset[str], classifier: ZeroShotClassifier, model: Model | None) -> Model:

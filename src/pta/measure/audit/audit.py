@@ -144,7 +144,8 @@ class AuditVerdict:
         said = [f"{decided if self.side == 'undecided' else f'Adaptation {self.side}'}: {interval}."]
         counts = ", ".join(f"{answer} {count:,}" for answer, count in self.counts.items())
         changed = f"{len(population.changed):,} changed of {population.answered:,} answers{population.left_out}"
-        said += [f"{len(self.audit):,} labels of {changed}: {counts}. {_ENDINGS[self.ending]}"]
+        labels = f"{len(self.audit):,} label{'s' * (len(self.audit) != 1)}"
+        said += [f"{labels} of {changed}: {counts}. {_ENDINGS[self.ending]}"]
         if unknown := self.counts["cannot tell"]:
             would = "would stand" if self.stands else f"would be “{self.if_wrong}” or “{self.if_right}”"
             said += [f"“Cannot tell” ({unknown:,}) counts 0; were all of them −1 or +1, the verdict {would}."]

@@ -39,7 +39,7 @@ class Broker:
             raise MissingPackage(f"mqtt needs paho-mqtt; {how_to_install('mqtt')}")
         found = _ADDRESS.fullmatch(address)
         if found is None or int(found["port"] or 0) >= 2**16 or not address.isprintable():
-            wanted = "mqtt://HOST[:PORT][/PREFIX], or mqtts:// with TLS, without a password and + or # in the prefix"
+            wanted = "mqtt://HOST[:PORT][/PREFIX], or mqtts:// with TLS; no password, and no + or # in the prefix"
             raise InvalidParameter(f"mqtt is an address like {wanted}")
         self.address, self.login, self.certificates = address, login, certificates
         self.host, self.has_tls = found["host"].strip("[]"), bool(found["tls"])
