@@ -5,6 +5,7 @@ import signal
 import subprocess
 from contextlib import suppress
 from shutil import which
+from threading import Lock
 
 from pta.errors import InvalidParameter, shown
 from pta.run.watch.change import AnswerChange
@@ -20,14 +21,17 @@ class Command:
             raise InvalidParameter(f"the command cannot be run: there is no program {shown(arguments[0])}")
         self._arguments, self._timeout = arguments, timeout
         self._group: int | None = None  # of the processes that run
+        self._beginning = Lock()  # held until the group is known, so that `end` misses none
 
     def deliver(self, change: AnswerChange) -> None:
         """Run it to its end; what it prints goes to standard error."""
         environment = {**os.environ, **change.environment()}
-        with subprocess.Popen(
-            self._arguments, env=environment, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True
-        ) as process:
+        with self._beginning:
+            process = subprocess.Popen(
+                self._arguments, env=environment, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True
+            )
             self._group = process.pid
+        with process:
             try:
                 code = process.wait(self._timeout)
             except subprocess.TimeoutExpired:
@@ -39,7 +43,7 @@ class Command:
 
     def end(self) -> None:
         """End it now, if it runs."""
-        if self._group is not None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._group, signal.SIGKILL)
-        self._group = None
+        with self._beginning, suppress(ProcessLookupError, PermissionError):
+            group, self._group = self._group, None
+            if group is not None:
+                os.killpg(group, signal.SIGKILL)
