@@ -86,12 +86,13 @@ def is_path(given: object) -> bool:
 
 def exists(path: Path) -> bool:
     """Whether a file or folder exists; False for a path that is too long for the system, or closed to this user."""
-    try:
-        return path.exists()
-    except OSError as error:
-        if family(error) is MachineFailure:
-            raise MachineFailure(f"{path} cannot be reached: {reason(error)}") from None
-        return False
+    with explaining(f"{path} cannot be reached"):
+        try:
+            return path.exists()
+        except OSError as error:
+            if family(error) is MachineFailure:
+                raise
+    return False
 
 
 def require_writable(path: str | Path) -> None:

@@ -388,7 +388,8 @@ class Classifier(OnHub):
     def reset(self, classes: Sequence[str] | None = None) -> None:
         """Forget what was learned about all classes, or about these."""
         self.adapter.reset(None if classes is None else self._numbers_of(classes))
-        self.origin = None if classes is None else self.origin
+        if classes is None:
+            self.origin = None
 
     def fork(self) -> "Classifier":
         """Another one with the same model and classes, and what was learned so far; each then learns for itself."""

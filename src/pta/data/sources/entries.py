@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from pta.core.modality import CLOUDS, IMAGES
 from pta.door.patience import AGAIN
 from pta.door.video.address import ENDINGS
-from pta.errors import MachineFailure, explaining, family, reason
+from pta.errors import MachineFailure, explaining, reason
 
 _NO_PLACE = (errno.ELOOP, errno.ENAMETOOLONG)
 _OF_FILES = IMAGES.suffixes.union(
@@ -90,10 +90,11 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _is_there(path: Path) -> bool:
-    try:
-        path.lstat()
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENOTDIR, *_NO_PLACE):
-            raise family(error)(f"{path} cannot be reached: {reason(error)}") from None
-        return False
+    with explaining(f"{path} cannot be reached"):
+        try:
+            path.lstat()
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, *_NO_PLACE):
+                raise
+            return False
     return True
