@@ -72,6 +72,29 @@ def test_a_whole_file_is_read_as_it_is_written():
     assert parse_experiment("mine", WHOLE.replace("seeds = 2", "")).rows[0].seeds == (1, 2, 3)  # as in the paper
 
 
+def test_a_file_is_like_a_packaged_one_but_for_what_it_says():
+    text = """
+        like = "table12"
+        title = "Mine"
+        fill = { severity = 3 }
+        printed = { "ModelNet-C: PTA" = [1, ""] }
+    """
+    mine, theirs = parse_experiment("mine", text), load_experiment("table12")
+    assert (mine.id, mine.title, mine.place, mine.columns) == ("mine", "Mine", theirs.place, theirs.columns)
+    assert [row.name for row in mine.rows] == [row.name for row in theirs.rows]
+    assert {row.fill["severity"] for row in mine.rows} == {3}
+    assert {row.name: row.printed for row in mine.rows if row.printed} == {"ModelNet-C: PTA": (1, None)}
+    assert "no experiment is called 'tabel1'; did you mean" in complaint_about('like = "tabel1"')
+
+
+def test_rows_that_are_usual_are_those_of_each_section():
+    text = changed("seeds = 2", 'rows = [{ label = "a", method = "clip" }, { label = "b", method = "pta" }]')
+    start = text.index("[[rows]]")
+    text = text[:start].replace("CLIP", "a") + '[[rows]]\nsection = "x"\n[[rows]]\nsection = "y"\nseeds = 1\n'
+    rows = plan_of(text).experiment.rows
+    assert [(row.name, len(row.seeds)) for row in rows] == [("x: a", 3), ("x: b", 3), ("y: a", 1), ("y: b", 1)]
+
+
 ALONE = 'method = "pta"\nparams = { h = 3 }'
 ON_TDA = 'method = "combined"\nparams = { base = "tda"'
 MISTAKES = [
@@ -94,6 +117,8 @@ MISTAKES = [
     ('each = "ood"', 'each = "ood"\nmetric = "speed"', "no metric is called 'speed'"),
     ('baseline = "CLIP"', 'baseline = "TDA"', "the baseline 'TDA' is not a row"),
     ('row = "PTA"', 'row = "PTAA"', "no row of an erratum is called 'PTAA'; did you mean 'PTA'?"),
+    ("[usual]", "[printed]\nPTAA = [1]\n[usual]", "no row with printed numbers is called 'PTAA'; did you mean 'PTA'?"),
+    ("[usual]", "[printed]\nPTA = 1\n[usual]", "printed of a row must be a list, each a number, not 1"),
     # a value of another kind, with what it must be
     ('title = "A table"', "title = 3", "title of an experiment must be a text, not 3"),
     ("params = { h = 3 }", "params = 3", "params of a row must be a table, not 3"),

@@ -5,7 +5,7 @@ Each has a one-line message that says what to do. The command line prints it and
 
 import errno
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 
@@ -156,6 +156,12 @@ def nearest(name: object, known: Iterable[str], most: int = 20) -> str:
     if close:
         return f"did you mean '{by_small_letters[close[0]]}'?"
     return f"known: {', '.join(known[:most])}" + (", …" if len(known) > most else "")
+
+
+def require_known(what: str, name: object, known: Collection[str]) -> None:
+    """Refuse a name that is none of the known ones, with the nearest of those."""
+    if name not in known:
+        raise InvalidParameter(f"no {what} is called {shown(name)}; {nearest(name, filter(None, known))}")
 
 
 def how_to_install(extra: str) -> str:

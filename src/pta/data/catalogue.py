@@ -12,7 +12,7 @@ from pta.core.parameters import require_text
 from pta.data.sample_set import ListedSample, SampleFile
 from pta.door.files import packaged_json
 from pta.door.points.corrupted_sizes import corrupted_size
-from pta.errors import InvalidParameter, nearest
+from pta.errors import InvalidParameter, nearest, require_known
 
 CLEAN = "clean"
 """What a set of corrupted clouds is called without a corruption."""
@@ -152,8 +152,7 @@ def find_entry(source: str) -> CatalogueEntry:
     ('imagenet-c/fog/5',)
     """
     id, *chosen = require_text("the name of a dataset", source).split("/")
-    if id not in catalogue():
-        raise InvalidParameter(f"no dataset is called {id!r}; {nearest(id, catalogue())}")
+    require_known("dataset", id, catalogue())
     entry = catalogue()[id]
     if not chosen:
         return entry

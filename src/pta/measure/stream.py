@@ -9,7 +9,7 @@ import numpy as np
 from pta.data import orders
 from pta.data.draw import drawn
 from pta.data.features import FeatureFile
-from pta.errors import InvalidParameter, InvalidSamples, nearest
+from pta.errors import InvalidParameter, InvalidSamples, require_known
 
 KINDS: Mapping[str, Mapping[str, Any]] = {
     "iid": {},
@@ -58,8 +58,7 @@ class Stream:
     lookahead: bool = False  # learn a whole batch before predicting any of it
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise InvalidParameter(f"no stream is called {self.kind!r}; {nearest(self.kind, KINDS)}")
+        require_known("stream", self.kind, KINDS)
         for name, check in _CHECKS.items():
             value, owners = getattr(self, name), [kind for kind, own in KINDS.items() if name in own]
             if value is None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pta.core.samples import Samples
-from pta.errors import InvalidParameter, PtaError, nearest, shown
+from pta.errors import InvalidParameter, PtaError, require_known, shown
 from pta.methods.adapter import Adapter
 from pta.methods.classes import add_class
 from pta.methods.registry import from_bytes, list_adapters
@@ -43,8 +43,7 @@ def check_adapter(factory: Factory, *, except_for: Mapping[str, str] | None = No
         raise InvalidParameter(f"give the class, or a function that makes an adapter, not {shown(factory)}")
     excepted = except_for or {}
     for law, reason in excepted.items():
-        if law not in _CHECKS:
-            raise InvalidParameter(f"no law is called {shown(law)}; {nearest(law, _CHECKS)}")
+        require_known("law", law, _CHECKS)
         if not reason.strip():
             raise InvalidParameter(f"say why {law!r} cannot apply")
     laws = [law for law in _CHECKS if law not in excepted]

@@ -16,7 +16,7 @@ from pta.core.plugins import load_plugin, plugin_names
 from pta.core.samples import Samples
 from pta.core.towers import Model
 from pta.door.files import packaged_json
-from pta.errors import InvalidParameter, nearest, shown
+from pta.errors import InvalidParameter, nearest, require_known, shown
 from pta.methods.adapter import Adapter
 from pta.methods.declaration import TOWERS, Origin
 from pta.methods.state_file import IN_MEMORY, load_state, unpack_state
@@ -171,8 +171,7 @@ def preset_names() -> list[str]:
 
 def require_preset(name: str, dataset: str | None = None) -> None:
     """Refuse a preset that no method has, or a dataset that none of that preset's values are for."""
-    if name not in preset_names():
-        raise InvalidParameter(f"no preset is called {name!r}; {nearest(name, preset_names())}")
+    require_known("preset", name, preset_names())
     known = sorted({data for presets in _presets().values() for data in presets.get(name, {})})
     if dataset is not None and not {dataset.split("/")[0], "*"} & {*known}:
         raise InvalidParameter(

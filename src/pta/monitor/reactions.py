@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pta.errors import InvalidParameter, nearest, shown
+from pta.errors import InvalidParameter, require_known, shown
 from pta.monitor.alarms import FOREIGN, KINDS, ONE_SOURCE, SILENT
 from pta.monitor.monitor import Monitor
 from pta.monitor.sources import flooding, learned_weights
@@ -28,10 +28,8 @@ def parse_reactions(given: Iterable[str]) -> dict[str, str]:
         kind, equals, reaction = text.partition("=")
         if not equals:
             raise InvalidParameter(f"{shown(text)} must have the form ALARM=REACTION, such as foreign-input=hold")
-        if kind not in KINDS:
-            raise InvalidParameter(f"no alarm is called {shown(kind)}; {nearest(kind, KINDS)}")
-        if reaction not in REACTIONS:
-            raise InvalidParameter(f"no reaction is called {shown(reaction)}; {nearest(reaction, REACTIONS)}")
+        require_known("alarm", kind, KINDS)
+        require_known("reaction", reaction, REACTIONS)
         if reaction == "cap" and kind != ONE_SOURCE:
             raise InvalidParameter(f"cap limits what one source gives, so it is for {ONE_SOURCE}, not for {kind}")
         if kind == SILENT and reaction != "note":

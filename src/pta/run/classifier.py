@@ -31,7 +31,7 @@ from pta.door.files import as_path
 from pta.door.private_cache import default_cache
 from pta.engines.gpu.download import Download
 from pta.engines.zero_shot import ZeroShot, entropy_of
-from pta.errors import InvalidParameter, nearest, shown
+from pta.errors import InvalidParameter, require_known, shown
 from pta.methods import DEFAULT_METHOD, Adapter, adapter_class, create_adapter, load_adapter
 from pta.methods.state_file import Monitored
 from pta.models import Encoder, Runtime, load_encoder
@@ -423,8 +423,7 @@ class Classifier(OnHub):
     def _numbers_of(self, names: Sequence[str]) -> list[int]:
         wanted = require_texts("classes", names)
         for name in wanted:
-            if name not in self.classes:
-                raise InvalidParameter(f"no class is called {shown(name)}; {nearest(name, self.classes)}")
+            require_known("class", name, self.classes)
         return [self.classes.index(name) for name in wanted]
 
     def _checked(self, adapter: Adapter) -> Adapter:

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pta.errors import InvalidParameter, MachineFailure, PtaError, nearest, shown
+from pta.errors import InvalidParameter, MachineFailure, PtaError, require_known
 from pta.serve.operations import OPERATIONS
 from pta.serve.requests import TOP_OUTPUTS, USUAL_OUTPUTS, Refused, Result, read_result, write_tensor
 
@@ -109,8 +109,7 @@ class Client:
 
         With `dry_run` the samples concerned are only counted.
         """
-        if operation not in OPERATIONS:
-            raise InvalidParameter(f"no operation is called {shown(operation)}; {nearest(operation, OPERATIONS)}")
+        require_known("operation", operation, OPERATIONS)
         how = OPERATIONS[operation]
         path = how.path.format(name=quote(stream, safe="")) + ("?dry_run=true" if dry_run else "")
         if how.takes_file:

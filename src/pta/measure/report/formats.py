@@ -13,10 +13,10 @@ from typing import Any
 
 from pta import __version__
 from pta.door.files import write_atomically
-from pta.errors import MissingPackage
+from pta.errors import MissingPackage, require_known
 from pta.measure.report.figures import draw
 from pta.measure.report.reproduction_page import render_report
-from pta.measure.reproduce.declaration import Row, require_known
+from pta.measure.reproduce.declaration import Row
 from pta.measure.reproduce.table import Cell, Table, said
 from pta.measure.texts import csv_text
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pta.core.parameters import require_count
 from pta.door.files import read_text
-from pta.errors import InvalidParameter, UnreadableFile, first_line, naming, nearest
+from pta.errors import InvalidParameter, UnreadableFile, first_line, naming, nearest, require_known
 from pta.measure.stream import Stream
 
 TIMED_METRICS = ("images_per_second", "share_of_clip", "stream_seconds")
@@ -112,7 +112,11 @@ class Row:
     @property
     def name(self) -> str:
         """What tells it from all other rows."""
-        return f"{self.section}: {self.label}" if self.section else self.label
+        return _name(self.section, self.label)
+
+
+def _name(section: object, label: object) -> str:
+    return f"{section}: {label}" if section else str(label)
 
 
 @dataclass(frozen=True)
@@ -183,11 +187,15 @@ def load_experiment(source: str) -> Experiment:
     """An experiment by its id, or from a .toml file of one's own."""
     if source.endswith(".toml"):
         return parse_experiment(Path(source).stem, read_text(Path(source), "experiment"))
-    if source not in PACKAGED:
-        known = nearest(source, [*PACKAGED, *GROUPS])
-        raise InvalidParameter(f"no experiment is called {source!r}; {known} (pta reproduce --list)")
-    packaged = resources.files("pta") / "assets" / "experiments" / f"{source}.toml"
-    return parse_experiment(source, packaged.read_text(encoding="utf-8"))
+    return parse_experiment(source, _packaged(source))
+
+
+def _packaged(id: str) -> str:
+    """The file of a packaged experiment."""
+    if id not in PACKAGED:
+        known = nearest(str(id), [*PACKAGED, *GROUPS])
+        raise InvalidParameter(f"no experiment is called {id!r}; {known} (pta reproduce --list)")
+    return (resources.files("pta") / "assets" / "experiments" / f"{id}.toml").read_text(encoding="utf-8")
 
 
 def load_experiments(sources: Sequence[str], *, every: bool = False) -> list[Experiment]:
@@ -209,13 +217,14 @@ def load_experiments(sources: Sequence[str], *, every: bool = False) -> list[Exp
 def parse_experiment(id: str, text: str) -> Experiment:
     """An experiment from the text of its file."""
     with naming(f"experiment {id}"):
-        try:
-            content = tomllib.loads(text)
-        except (ValueError, RecursionError) as error:  # also of a number with thousands of digits
-            raise UnreadableFile(f"not TOML: {first_line(error)}") from None
+        content = _content(text)
         if "id" in content:
             raise InvalidParameter("the id of an experiment is its file's name; leave out id")
-        rows = [_row(row) for row in _rows(_pop_table(content, "usual"), _pop_tables(content, "rows"))]
+        fill, printed = _pop_table(content, "fill"), _pop_table(content, "printed")
+        given = _rows(_pop_table(content, "usual"), _pop_tables(content, "rows"))
+        rows = [_row(row, fill, printed) for row in given]
+        for name in printed:
+            require_known("row with printed numbers", name, [row.name for row in rows])
         columns = [_make(Column, column) for column in _pop_tables(content, "columns")]
         errata = [_make(Erratum, erratum) for erratum in _pop_tables(content, "errata")]
         figure = _make(Figure, _pop_table(content, "figure")) if "figure" in content else None
@@ -225,19 +234,34 @@ def parse_experiment(id: str, text: str) -> Experiment:
         return _make(Experiment, {**content, **parts, "id": id})
 
 
+def _content(text: str) -> Content:
+    """What a file says; what it leaves out is as in the packaged experiment that it is `like`."""
+    try:
+        content = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # also of a number with thousands of digits
+        raise UnreadableFile(f"not TOML: {first_line(error)}") from None
+    return _content(_packaged(content.pop("like"))) | content if "like" in content else content
+
+
 def _rows(usual: Content, rows: Iterable[Content]) -> Iterator[Content]:
-    """Rows with what is usual; rows within a row share what that says."""
-    for row in rows:
+    """Rows with what is usual, perhaps the rows in each of them; rows within a row share what that says."""
+    for given in rows:
+        row = usual | given
         within = _pop_tables(row, "rows")
-        yield from _rows(usual | row, within) if within else [usual | row]
+        yield from _rows(row, within) if within else [row]
 
 
-def _row(content: Content) -> Row:
+def _row(content: Content, fill: Content, printed: Content) -> Row:
+    """A row with the values that all rows fill in, and its own of the numbers that are printed by names of rows."""
     content = {**content, "stream": _make(Stream, _pop_table(content, "stream"))}
+    content["fill"] = fill | _pop_table(content, "fill")
+    name = _name(content.get("section"), content.get("label"))
+    if name in printed:
+        content["printed"] = printed[name]
     if isinstance(seeds := content.get("seeds"), int) and not isinstance(seeds, bool):
         content["seeds"] = list(range(1, require_count("seeds", seeds, 0, MOST_SEEDS) + 1))
-    if isinstance(printed := content.get("printed"), list):
-        content["printed"] = [None if value == "" else value for value in printed]
+    if isinstance(numbers := content.get("printed"), list):
+        content["printed"] = [None if value == "" else value for value in numbers]
     return _make(Row, content)
 
 
@@ -312,12 +336,6 @@ def require_different(what: str, names: Sequence[str]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise InvalidParameter(f"two {what} are called {name!r}")
-
-
-def require_known(what: str, value: str, known: Iterable[str]) -> None:
-    """Refuse a name that is none of the known ones, with the nearest of those."""
-    if value not in known:
-        raise InvalidParameter(f"no {what} is called {value!r}; {nearest(str(value), [one for one in known if one])}")
 
 
 def list_experiments() -> list[dict[str, Any]]:

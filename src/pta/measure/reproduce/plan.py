@@ -9,8 +9,8 @@ from typing import Any
 
 from pta.core.parameters import check_given
 from pta.data.prompts import load_templates
-from pta.errors import InvalidParameter, naming
-from pta.measure.reproduce.declaration import SPEED_METRICS, Experiment, Row, require_different, require_known
+from pta.errors import InvalidParameter, naming, require_known
+from pta.measure.reproduce.declaration import SPEED_METRICS, Experiment, Row, require_different
 from pta.measure.reproduce.profile import Profile, kind_of, load_profile
 from pta.measure.stream import Stream
 from pta.methods import adapter_class, needs_of_samples

@@ -9,8 +9,8 @@ from importlib import resources
 from pta.core.parameters import require_count
 from pta.data.catalogue import is_catalogued
 from pta.data.features import FeatureFile
-from pta.errors import InvalidParameter
-from pta.measure.reproduce.declaration import MOST_SEEDS, require_known
+from pta.errors import InvalidParameter, require_known
+from pta.measure.reproduce.declaration import MOST_SEEDS
 
 
 @dataclass(frozen=True)
