@@ -369,6 +369,17 @@ def test_a_narrow_screen_need_not_scroll_sideways(visit, server, stream, scheme)
     assert box["x"] + box["width"] <= 360
 
 
+@pytest.mark.parametrize("width", [320, 570])
+def test_tiles_are_two_in_a_row_on_a_narrow_screen(visit, server, stream, width):
+    send(server, stream, 1)
+    tiles = watching(visit(link(server), width=width), stream).locator(".five div")
+    expect(tiles.first).to_be_visible()
+    first, second, third, fourth, last = tiles.evaluate_all(
+        "tiles => tiles.map(one => one.getBoundingClientRect().top)"
+    )
+    assert first == second < third == fourth < last
+
+
 def test_of_many_classes_the_most_touched_are_shown_and_others_are_found_by_name(page, server, stream):
     send(server, stream, 3)
     names = page.locator("#classes tbody th")

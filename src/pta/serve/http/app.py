@@ -168,8 +168,10 @@ def _page(guard: Guard) -> list[Endpoint]:
         return answer
 
     endpoints = [Endpoint("POST", "/login", login, "Exchange the token for a session cookie", "login")]
-    folder = resources.files("pta.serve.http") / "page"
+    package = resources.files("pta")
     for path, file in PAGE.items():
-        content = Response((folder / file).read_bytes(), media_type=_MEDIA_TYPES[file.rpartition(".")[2]])
+        parts = [*([package / "assets" / "base.css"] if file == "page.css" else []), package / "serve/http/page" / file]
+        text = b"".join(part.read_bytes() for part in parts)
+        content = Response(text, media_type=_MEDIA_TYPES[file.rpartition(".")[2]])
         endpoints += [Endpoint(method, path, content) for method in ("GET", "HEAD")]
     return endpoints
