@@ -104,7 +104,6 @@ def _show(done: Sequence[Comparison], level: float) -> None:
         *right("difference", f"{100 * level:g} %", "fixed", "broken"),
         "verdict",
         title="accuracy in %, on the samples both results share",
-        title_justify="left",
     )
     for one in done:
         low, high = one.interval
@@ -130,7 +129,6 @@ def _show_overall(done: Sequence[Overall], level: float) -> None:
         *right("sets", "difference", f"{100 * level:g} %", "won", "tied", "lost", "p", "p (Holm)"),
         "verdict",
         title="mean difference of the accuracies over all sets, in points",
-        title_justify="left",
     )
     for one in done:
         low, high = map(points, one.interval)

@@ -6,15 +6,14 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from pta.cli import COMMANDS
 from pta.cli.fitting_table import print_table, right
 from pta.cli.output import print_lines, progress, require_place, write_json
 from pta.data.catalogue import catalogue
 from pta.data.check import Report
 from pta.data.check import check as check_dataset
 
-datasets = typer.Typer(
-    name="datasets", help="List the datasets that are known by name, or check your copy of one.", add_completion=False
-)
+datasets = typer.Typer(name="datasets", help=COMMANDS["datasets"], add_completion=False)
 
 
 @datasets.callback(invoke_without_command=True)

@@ -125,7 +125,7 @@ def _table(result: DemoResult) -> Table:
     things, before = result.exhibit.things, result.difference.accuracies[0]
     title = f"{len(result):,} {things}, {result.shift}, severity {result.severity}, seed {result.seed}"
     headings = right("accuracy", "gain over zero-shot", "µs per sample")
-    table = Table("method", *headings, title=title, title_justify="left")
+    table = Table("method", *headings, title=title)
     for name, run in result.runs:
         after = accuracy(run.right)
         gain = "" if run is result.zero_shot else f"{after - before:+.2f}"

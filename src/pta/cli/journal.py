@@ -5,16 +5,12 @@ from typing import Annotated
 
 import typer
 
+from pta.cli import COMMANDS
 from pta.cli.messages import say
-from pta.cli.output import print_lines, require_place, write_json
+from pta.cli.output import command_group, print_lines, require_place, write_json
 from pta.serve.journal.check import back_up, check_folder
 
-journal = typer.Typer(
-    name="journal",
-    help="Check or back up the journal of a data folder.",
-    add_completion=False,
-    no_args_is_help=True,
-)
+journal = command_group("journal", COMMANDS["journal"])
 
 Data = Annotated[Path, typer.Option(help="The data folder of the service, which may be running.")]
 

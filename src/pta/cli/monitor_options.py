@@ -103,7 +103,7 @@ def _opened(path: Path, *, append: bool) -> IO[str]:
     """A file for lines, which is not a link."""
     if path.is_symlink():
         raise UnreadableFile(f"--monitor {path} is a link, which is not followed; name the file itself")
-    flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC) | getattr(os, "O_NOFOLLOW", 0)
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC) | os.O_NOFOLLOW
     try:
         return os.fdopen(os.open(path, flags, 0o666), "w", encoding="utf-8")
     except OSError as error:

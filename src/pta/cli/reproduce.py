@@ -163,7 +163,7 @@ def show(table: Table) -> None:
 def _list(json: Path | None) -> None:
     rows = list_experiments()
     if write_json(json, rows):
-        table = Screen("experiment", "in the paper", "what it shows", "rows", title_justify="left")
+        table = Screen("experiment", "in the paper", "what it shows", "rows")
         for row in rows:
             table.add_row(*(str(row[key]) for key in ("id", "place", "title", "rows")))
         print_table(table)

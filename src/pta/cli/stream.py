@@ -8,8 +8,10 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.table import Table
 
+from pta.cli import COMMANDS
+from pta.cli.fitting_table import right
 from pta.cli.messages import say, warn
-from pta.cli.output import plain, print_lines, require_place, tables, write_json
+from pta.cli.output import command_group, plain, print_lines, require_place, tables, write_json
 from pta.cli.quantities import parse_moment
 from pta.cli.stream_options import SERVER, Json, Name, Server, TokenFile, Yes, confirm, connect
 from pta.cli.stream_samples import label, rows
@@ -17,12 +19,7 @@ from pta.door.files import exists, read_sample, write_atomically
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.serve.operations import OPERATIONS, Argument, StreamOperation
 
-stream = typer.Typer(
-    name="stream",
-    help="List, show and change the streams of a running service.",
-    add_completion=False,
-    no_args_is_help=True,
-)
+stream = command_group("stream", COMMANDS["stream"])
 
 
 @stream.command("list")
@@ -32,9 +29,7 @@ def list_(token_file: TokenFile = None, server: Server = SERVER, json: Json = No
     with connect(server, token_file) as client:
         found = client.streams()
     if write_json(json, found):
-        table = Table("stream", "state")
-        table.add_column("learned", justify="right")
-        table.add_column("last sequence", justify="right")
+        table = Table("stream", "state", *right("learned", "last sequence"))
         for one in found:
             state = "frozen" if one["frozen"] else "learning"
             table.add_row(plain(one["name"]), state, f"{one['position']:,}", f"{one['sequence']:,}")

@@ -105,7 +105,6 @@ def _table(tried: Trial, things: str) -> Table:
         method,
         *right(*orders),
         title=f"{count:,} labelled {things}, {classes:,} classes: accuracy in %, gain over zero-shot in points (95 %)",
-        title_justify="left",
     )
     for row in rows:
         table.add_row(*row)

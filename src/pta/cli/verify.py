@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from pta.cli import options
-from pta.cli.fitting_table import print_table
+from pta.cli.fitting_table import print_table, right
 from pta.cli.options import NamedModel
 from pta.cli.output import plain, progress, require_folder_place, require_place, write_json
 from pta.door.plain_files import make_folder
@@ -73,10 +73,7 @@ def verify(
 
 
 def _table(verdicts: list[Verdict], title: str, tolerance: float) -> Table:
-    table = Table("dataset", title=title, title_justify="left")
-    for heading in ("samples", "published", "measured", "difference"):
-        table.add_column(heading, justify="right")
-    table.add_column("")
+    table = Table("dataset", *right("samples", "published", "measured", "difference"), "", title=title)
     for verdict in verdicts:
         published = f"{verdict.published:.2f}"
         if verdict.measured is None or verdict.difference is None:

@@ -182,7 +182,7 @@ def read_sample(path: Path, most: int = USUAL_LIMITS.max_bytes) -> bytes:
 
 def _read(path: Path, size: int) -> bytes:
     """The first bytes of a file, in few calls: after each, a thread waits for the interpreter lock."""
-    file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    file = os.open(path, os.O_RDONLY)
     try:
         content = os.read(file, size)
         while len(content) < size and (more := os.read(file, size - len(content))):

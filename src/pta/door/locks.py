@@ -16,7 +16,7 @@ from pta.errors import UnreadableFile, family, reason
 
 _LONGEST = 20  # digits of a process number
 # without waiting for the other end of a pipe
-_FLAGS = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def _open(lock: Path) -> int:
 
 def _require_lock(lock: Path, status: os.stat_result) -> None:
     require_plain_file(lock, status)  # which has no link left once its holder has removed it
-    if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
+    if status.st_uid != os.geteuid():
         raise UnreadableFile(f"{lock} is of another user, who may be writing there; wait, or have it removed")
 
 

@@ -88,7 +88,8 @@ def extract(
     job = _Extractor(samples, encoder, classifier, out, reading or Reading(), about, on_error)
     with sole_writer(out, wait=wait):
         known = read_about(out)
-        if known is not None and known["images"] == job.inputs and not job.lacks_given_up(known):
+        is_whole = known is not None and (job.reading.give_up_unread or not known.get("given_up"))
+        if known is not None and is_whole and known["images"] == job.inputs:
             return job.renew(known)
         job.require_there()
         if out.exists() and not replace:
@@ -183,10 +184,6 @@ class _Extractor:
         """Whether the model is compiled: for the whole file or for none of it."""
         wanted = self.reading.compiled and not self.reading.patches and len(self.samples) >= COMPILED_FROM
         return wanted and can_be_compiled(self.encoder)
-
-    def lacks_given_up(self, known: Mapping[str, Any]) -> bool:
-        """Whether an existing file lacks samples that were given up and no longer are."""
-        return bool(known.get("given_up")) and not self.reading.give_up_unread
 
     def difference(self, known: Mapping[str, Any]) -> str:
         """How an existing file differs, in words."""

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import sqlite3
 from contextlib import ExitStack
 
@@ -14,10 +15,6 @@ _FOR_AN_OPERATION = 16
 
 def affordable_connections(most: int) -> int:
     """At most as many connections as files may be open, less those that the service needs besides."""
-    try:
-        import resource
-    except ModuleNotFoundError:  # Windows has no such limit
-        return most
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return most

@@ -1,6 +1,7 @@
 """Files of clouds to the files of a corrupted set: `clean.h5`, and one per corruption and severity."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -38,9 +39,14 @@ def corrupt_files(
     if not replace and (there := next(filter(exists, files), None)):
         raise UnreadableFile(f"{there} exists; choose another folder, or replace it with --replace")
     make_folder(folder)
-    made = corrupt_as_published(clouds) if seed is None else _by_numbers(clouds, require_seed(seed))
+    made: Iterator[Sequence[Points]]
+    if seed is None:
+        made = (several for _, _, several in corrupt_as_published(clouds))
+    else:
+        numbered, given = list(enumerate(clouds)), require_seed(seed)
+        made = ([corrupt_points(one, *kind, seed=given, number=n) for n, one in numbered] for kind in EVERY)
     with sole_writer(files[0]):
-        for done, (path, content) in enumerate(zip(files, _with_clean(clouds, made), strict=True), start=1):
+        for done, (path, content) in enumerate(zip(files, chain([clouds], made), strict=True), start=1):
             write_h5(path, StoredClouds(np.stack(content), labels))
             on_progress(done, len(files))
     return files
@@ -59,13 +65,3 @@ def _first_points(sources: Sequence[str | Path], points: int) -> tuple[list[Clou
     if not clouds:
         raise InvalidParameter("no files of clouds were given")
     return clouds, np.concatenate(labels)
-
-
-def _with_clean(clouds: Sequence[Cloud], made: Iterator[tuple[str, int, list[Points]]]) -> Iterator[Sequence[Points]]:
-    yield clouds
-    yield from (corrupted for _, _, corrupted in made)
-
-
-def _by_numbers(clouds: Sequence[Cloud], seed: int) -> Iterator[tuple[str, int, list[Points]]]:
-    for name, severity in EVERY:
-        yield name, severity, [corrupt_points(one, name, severity, seed=seed, number=n) for n, one in enumerate(clouds)]

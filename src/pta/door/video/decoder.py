@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from fcntl import fcntl
 from typing import Any, Self
 
 from pta.door.video.wire import Picture, read_message
@@ -40,9 +41,7 @@ class DecoderProcess:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._pipe = self._process.stdout.fileno()
-        with suppress(ImportError, OSError):
-            from fcntl import fcntl
-
+        with suppress(OSError):  # elsewhere than on Linux
             fcntl(self._pipe, _F_SETPIPE_SZ, _PIPE)
         with suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(request).encode() + b"\n")

@@ -58,7 +58,7 @@ class SnapshotFolder:
 
     def _write(self, name: str, content: bytes) -> None:
         temporary = self._folder / f".pta-{secrets.token_hex(8)}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         with explaining(f"snapshots cannot be written to {self._folder}"):
             try:
                 with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:

@@ -85,7 +85,7 @@ def own_token(path: Path) -> str:
                 file.write(f"{new_token()}\n")
         except FileExistsError:
             require_plain_file(path)
-            if os.name == "posix" and path.stat().st_mode & 0o077:
+            if path.stat().st_mode & 0o077:
                 raise InvalidParameter(f"{path} can be read by others; run chmod 600 {path}, or remove it") from None
     return read_token(path)
 

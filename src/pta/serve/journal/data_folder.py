@@ -103,6 +103,6 @@ def _take_rights(path: str | Path, status: os.stat_result) -> None:
     is_folder = stat.S_ISDIR(status.st_mode)
     is_file = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
     rights = 0o700 if is_folder else 0o600
-    is_ours = status.st_uid == getattr(os, "geteuid", lambda: -1)()
+    is_ours = status.st_uid == os.geteuid()
     if (is_folder or is_file) and is_ours and stat.S_IMODE(status.st_mode) != rights:
         Path(path).chmod(rights)

@@ -31,6 +31,7 @@ from pta.serve.journal.rows import (
     Found,
     GroupRows,
     NewRequest,
+    NoJournal,
     OperationRow,
     StoredAnswers,
 )
@@ -386,6 +387,10 @@ class Journal:
             self._known.remove_samples(stream, dropped)
             self._database.empty_log()
         return sum(dropped.values())
+
+
+JournalLike = Journal | NoJournal
+"""Numbers the rows of each stream, which has the number that `create` gave it."""
 
 
 def written_identity(folder: Path) -> dict[str, Any] | None:

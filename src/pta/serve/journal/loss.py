@@ -102,9 +102,8 @@ class CountFile:
     """The count of a journal that this process writes."""
 
     def __init__(self, folder: Path) -> None:
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
         with explaining(f"cannot write {folder / COUNT}"):
-            self._file = os.open(folder / COUNT, flags, 0o600)
+            self._file = os.open(folder / COUNT, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         if os.fstat(self._file).st_size > _LENGTH:  # damaged: what is longer would make every later count unreadable
             os.ftruncate(self._file, _LENGTH)
 

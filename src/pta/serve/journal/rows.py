@@ -1,11 +1,11 @@
-"""What goes into a journal and comes out of it, what a service needs of one, and NoJournal, which keeps nothing.
+"""What goes into a journal and comes out of it, and NoJournal, which keeps nothing.
 
 Sequence numbers belong to a stream and start at 1.
 """
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,37 +100,6 @@ class OperationRow(NamedTuple):
     time: float
     kind: str
     argument: Mapping[str, Any]
-
-
-class JournalLike(Protocol):
-    """Numbers the rows of streams. Streams go by the numbers that `create` gives."""
-
-    is_durable: bool
-
-    @property
-    def read_only(self) -> str | None:
-        """Why nothing can be written any more."""
-
-    def create(self, name: str) -> int:
-        """A new stream."""
-
-    def last(self, stream: int) -> tuple[int, float]:
-        """Sequence number and time of the last row of a stream."""
-
-    def find(self, stream: int, id_hash: bytes) -> Found | None:
-        """What was learned under an id."""
-
-    def commit(self, requests: Sequence[NewRequest], answers: StoredAnswers | None = None) -> Committed:
-        """Write one group, and with it the answers of an earlier group."""
-
-    def operate(self, stream: int, kind: str, argument: Mapping[str, Any]) -> OperationRow:
-        """Write an operation, which gets a sequence number of its own."""
-
-    def delete(self, stream: int) -> None:
-        """Remove a stream with all its rows."""
-
-    def close(self) -> None:
-        """End writing."""
 
 
 class NoJournal:

@@ -5,7 +5,8 @@ from contextlib import suppress
 from threading import Event, Thread
 
 from pta.errors import MachineFailure
-from pta.serve.journal.rows import JournalLike, OperationRow
+from pta.serve.journal.journal import JournalLike
+from pta.serve.journal.rows import OperationRow
 from pta.serve.streams.health import AlarmRow
 from pta.serve.streams.live_stream import LiveStream
 from pta.serve.streams.stage import errors_told_to

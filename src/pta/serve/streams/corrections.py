@@ -4,7 +4,7 @@ import logging
 from functools import partial
 from threading import Event
 
-from pta.serve.journal.rows import JournalLike
+from pta.serve.journal.journal import JournalLike
 from pta.serve.requests import Refused
 from pta.serve.streams.answering import StreamState
 from pta.serve.streams.history import STATELESS, History, waiting

@@ -13,7 +13,8 @@ import numpy as np
 from pta.core.labels import NONE
 from pta.errors import MachineFailure, UserMistake, nearest
 from pta.methods.frozen import frozen_warning
-from pta.serve.journal.rows import JournalLike, OperationRow
+from pta.serve.journal.journal import JournalLike
+from pta.serve.journal.rows import OperationRow
 from pta.serve.open_files import require_free_files
 from pta.serve.requests import Refused, SampleLabel
 from pta.serve.streams.answering import StreamState

@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from pta.errors import MachineFailure, UserMistake
-from pta.serve.journal.rows import Answers, Committed, Found, JournalLike, NewRequest
+from pta.serve.journal.journal import JournalLike
+from pta.serve.journal.rows import Answers, Committed, Found, NewRequest
 from pta.serve.requests import Refused, Result
 from pta.serve.streams.alarm_rows import apply_alarms, write_alarms
 from pta.serve.streams.answering import Answered, Scored, answer, answer_zero_shot, rounded, score, warm_up

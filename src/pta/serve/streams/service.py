@@ -16,8 +16,8 @@ from pta.errors import StateMismatch, UserMistake, naming
 from pta.methods.classes import require_growing
 from pta.methods.state_file import ANCHORS
 from pta.serve.journal.data_folder import keep_private
-from pta.serve.journal.journal import Journal, written_identity
-from pta.serve.journal.rows import JournalLike, NoJournal
+from pta.serve.journal.journal import Journal, JournalLike, written_identity
+from pta.serve.journal.rows import NoJournal
 from pta.serve.requests import Refused, Request, Result
 from pta.serve.streams.alarm_rows import Clock
 from pta.serve.streams.corrections import Corrections

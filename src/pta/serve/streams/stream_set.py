@@ -17,8 +17,7 @@ from typing import Any
 
 from pta.errors import MachineFailure, PtaError, UnreadableFile
 from pta.monitor.silence import Silence
-from pta.serve.journal.journal import Journal
-from pta.serve.journal.rows import JournalLike
+from pta.serve.journal.journal import Journal, JournalLike
 from pta.serve.requests import ITS_LETTERS, NAME, Refused
 from pta.serve.streams.answering import StreamState
 from pta.serve.streams.health import Health
@@ -65,7 +64,8 @@ class StreamSet:
         self._packed: dict[str, RestingStream] = {}  # of these, the ones that keep what they have learned in memory
         self._packed_bytes, self._packs = 0, 0  # of all of them, and how often one was packed
         self._lock, self._thread, self._is_closed = RLock(), one_thread("load"), False
-        self._most_loaded = max(1, settings.stream_memory // 2 // self._size_of_one())
+        of_one = served.adapters.size + self._health(self._silence()).monitor.size  # about, while it is loaded
+        self._most_loaded = max(1, settings.stream_memory // 2 // of_one)
         if durable is not None:
             numbers = durable.streams()
             known = {str(number) for number in numbers.values()}
@@ -290,10 +290,6 @@ class StreamSet:
 
     def _silence(self) -> Silence:
         return Silence(self._settings.silent_after)
-
-    def _size_of_one(self) -> int:
-        """About how many bytes a stream takes while it is loaded."""
-        return self._served.adapters.size + self._health(self._silence()).monitor.size
 
     # -- summaries --------------------------------------------------------------------------------------------------
 
