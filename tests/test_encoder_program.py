@@ -6,7 +6,6 @@ On a GPU the same claims are tested with the real compiler; elsewhere with one t
 import importlib
 import os
 import threading
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -37,7 +36,7 @@ def compiler(monkeypatch):
     happened = SimpleNamespace(compiled=0, recorded=0, replayed=0, may_go_on=threading.Event(), failure=None)
     happened.may_go_on.set()
 
-    def compile(plain, dynamic):
+    def compile(plain, dynamic, options):
         def compiled(raw):
             if threading.current_thread().name == "compile":
                 happened.may_go_on.wait(PATIENCE)
@@ -112,7 +111,9 @@ def test_features_of_one_file_are_all_made_by_one_program(encoder, compiler):
 
 def test_what_was_compiled_in_the_background_is_not_compiled_again_for_the_batches(encoder, compiler, monkeypatch):
     counter = CompileCounter()
-    monkeypatch.setattr(torch, "compile", partial(COMPILE, backend=counter))
+    monkeypatch.setattr(
+        torch, "compile", lambda plain, dynamic, options: COMPILE(plain, dynamic=dynamic, backend=counter)
+    )
     program = EncoderProgram(encoder, 4, expected=22, whole=True)
     assert_features(encoder, [program(part) for part in PIXELS.split(4)])
     assert (compiler.recorded, compiler.replayed) == (1, 6)

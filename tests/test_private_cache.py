@@ -1,7 +1,11 @@
 """Code is kept only in folders that nobody but the user can write to."""
 
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 import torch
@@ -10,6 +14,7 @@ from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 from pta.data.prompts import write_anchors
 from pta.door import private_cache as module
 from pta.door.private_cache import default_cache, private_cache
+from pta.run.gpu import encoder_program
 
 
 @pytest.fixture
@@ -107,8 +112,6 @@ def test_torch_and_triton_keep_code_there_unless_they_are_told_where(kept, monke
     monkeypatch.setenv("TRITON_CACHE_DIR", "/chosen")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")  # so that it is restored
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
-    monkeypatch.setenv("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "")
-    monkeypatch.delenv("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS")
     if not is_private:
         kept.mkdir(parents=True)
         kept.chmod(0o777)
@@ -117,12 +120,39 @@ def test_torch_and_triton_keep_code_there_unless_they_are_told_where(kept, monke
     module.keep_code_private.__wrapped__()
     folder = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).parent
     assert os.environ["TRITON_CACHE_DIR"] == "/chosen"
-    assert os.environ["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] == "0"
     assert removed == ([] if is_private else [folder])
     assert (folder == kept / "torch") == is_private
     assert folder.stat().st_mode & 0o777 == 0o700
     if not is_private:
         folder.rmdir()
+
+
+def test_torch_is_told_to_compile_no_headers_if_it_has_any(monkeypatch):
+    told = []
+    monkeypatch.setattr(torch, "compile", lambda function, dynamic, options: told.append(options))
+    monkeypatch.setattr(encoder_program, "keep_code_private", lambda: None)
+    for known in (["cpp_cache_precompile_headers", "max_autotune"], ["max_autotune"]):
+        monkeypatch.setattr("torch._inductor.list_options", lambda known=known: known)
+        encoder_program.compiled_by_torch(torch.relu)
+    assert told == [{"cpp_cache_precompile_headers": False}, {}]
+
+
+@pytest.mark.extensive
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch needs a compiler of C++")
+def test_nothing_is_compiled_in_the_folder_that_all_users_share_even_if_torchs_compiler_was_imported_before(tmp_path):
+    work = """
+        import threading, torch, torch._inductor.codecache
+        from pta.run.gpu.encoder_program import compiled_by_torch
+        numbers = torch.ones(64, 64)
+        double = compiled_by_torch(lambda x: (2 * x).relu())
+        thread = threading.Thread(target=lambda: print(double(numbers).sum().item()))
+        thread.start(), thread.join()
+    """
+    places = {"TMPDIR": str(tmp_path), "PTA_CACHE": str(tmp_path / "cache")}
+    environment = {name: value for name, value in os.environ.items() if "INDUCTOR" not in name} | places
+    command = [sys.executable, "-c", dedent(work)]
+    assert subprocess.run(command, env=environment, capture_output=True, check=True).stdout == b"8192.0\n"
+    assert [one for one in tmp_path.rglob("*") if "precompiled_headers" in one.name] == []
 
 
 def test_the_usual_place_of_the_cache_follows_the_environment(tmp_path, monkeypatch):
@@ -148,7 +178,6 @@ def test_a_user_without_a_home_keeps_nothing(monkeypatch):
 def test_torchs_own_choice_is_not_taken_for_the_users(kept, monkeypatch):
     """Importing transformers makes torch write it into the environment."""
     monkeypatch.setenv("TRITON_CACHE_DIR", "/chosen")
-    monkeypatch.setenv("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
     for given in (default_cache_dir(), "/chosen/for/torch"):
         monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", given)
         module.keep_code_private.__wrapped__()

@@ -226,7 +226,7 @@ def test_a_compiler_that_fails_is_done_without(run, pixels, monkeypatch):
     def broken(*args):
         raise RuntimeError("no compiler\nand a long story")
 
-    monkeypatch.setattr(torch, "compile", lambda part, dynamic: broken)
+    monkeypatch.setattr(torch, "compile", lambda part, dynamic, options: broken)
     with pytest.warns(UserWarning, match="torch.compile failed: no compiler$"):
         run._optimise()
     run._pixels.copy_(pixels[:4])

@@ -51,8 +51,6 @@ def keep_code_private() -> None:
     for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
         if os.environ.get(name, shared).startswith(shared):  # nothing, or torch's own choice, which it writes there
             os.environ[name] = str(folder / name.split("_")[0].lower())
-    # these lie in torch's own choice whatever it is told
-    os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
 
 
 def _made_safe(folder: Path) -> bool:
@@ -60,4 +58,4 @@ def _made_safe(folder: Path) -> bool:
     if not folder.exists():
         folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
-    return hasattr(os, "geteuid") and status.st_uid in (0, os.geteuid()) and not status.st_mode & (S_IWGRP | S_IWOTH)
+    return status.st_uid in (0, os.geteuid()) and not status.st_mode & (S_IWGRP | S_IWOTH)

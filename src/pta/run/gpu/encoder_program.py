@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from itertools import cycle
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -163,8 +164,12 @@ class EncoderProgram:
 
 def compiled_by_torch(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """A function that is compiled for every shape of its input when it is called."""
+    from torch._inductor import list_options  # takes a second
+
     keep_code_private()
-    return torch.compile(function, dynamic=False)
+    # these would lie in a folder that all users share, whatever torch is told; not every version has them
+    headers: dict[str, Any] = {name: False for name in list_options() if name == "cpp_cache_precompile_headers"}
+    return torch.compile(function, dynamic=False, options=headers)
 
 
 def on(device: torch.device) -> AbstractContextManager[object]:
