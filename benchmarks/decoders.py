@@ -22,7 +22,7 @@ from result_file import RESULTS, Row, write
 
 from pta.door.images import decode_image
 from pta.door.images.bare import BaselineJpeg
-from pta.door.images.batch_decoder import BatchDecoder
+from pta.door.images.batch_decoder import BatchDecoder, PrepareFile
 from pta.door.images.decoders import available_decoder
 from pta.door.images.device import resize_ragged
 from pta.measure.provenance import hardware
@@ -102,7 +102,7 @@ def main() -> None:
     contents = {kind: list(files(kind, photo, rng)) for kind in kinds}
     if (decoder := available_decoder(DEVICE)) is None:
         sys.exit("this needs a GPU, and torchvision built for it")
-    batches = BatchDecoder(decoder, encoder.preprocess, DEVICE)
+    batches = BatchDecoder(decoder, PrepareFile(encoder.preprocess), DEVICE)
     rows = (measure(batches, encoder, kind, contents[kind]) for kind in kinds)
     write(RESULTS / "decoders-gpu.csv", rows)
 

@@ -36,6 +36,7 @@ from result_file import RESULTS, Row, write
 from torch import Tensor
 
 from pta import Classifier
+from pta.core.modality import IMAGES
 from pta.data.sample_set import SampleFile, SampleSet
 from pta.door.images.decoders import available_decoder
 from pta.measure.provenance import hardware
@@ -46,7 +47,7 @@ from pta.run.extract import extract
 from pta.run.gpu import encoder_program
 from pta.run.gpu.encoder_program import EncoderProgram
 from pta.run.predict import predict_stream
-from pta.run.reading import Reading, open_decoding
+from pta.run.reading import Reading, begin_to_open, open_decoding
 from pta.run.row_file import RowFile
 from pta.run.saved_stream import Progress, RowThread, SavedStream
 
@@ -56,7 +57,7 @@ SIZES = ("500x375", "mixed")
 COMMANDS = ("predict", "extract")
 LONG = 10_000  # pictures; much of a shorter run was read ahead in its first half
 SMALLEST, LARGEST, DISTINCT = 320, 4000, 1024  # longer sides, and how many pictures of mixed sizes there are
-LONG_RUN = 409_600  # pictures of the run `predict-long`
+LONG_RUN = 409_600  # pictures of the runs `predict-long` and `extract-long`
 COUNTS = {"500x375": (40_960, 16_384, 3_072), "mixed": (12_288, 3_072, 1_024)}  # by GPU, processes and threads
 
 
@@ -246,8 +247,8 @@ def table(models: Sequence[str], kinds: Sequence[str], commands: Sequence[str], 
                 try:
                     far = distances(model, files[kind], way) if way.on_gpu else {}
                     runs = [(command, count) for command in (commands if way.reading.processes else commands[:1])]
-                    if way.on_gpu and is_thorough and "predict" in commands:
-                        runs.append(("predict-long", LONG_RUN))
+                    if way.on_gpu and is_thorough:
+                        runs += [(f"{command}-long", LONG_RUN) for command in commands]
                     for command, count in runs:
                         row, speed = measure(model, files[kind], way, command.removesuffix("-long"), count)
                         row |= {
@@ -310,6 +311,8 @@ def first_row(decode: str, folder: Path) -> float:
     """Seconds from a model that is loaded to the first row of 20,000, in a new process."""
     paths = write_pictures(folder / "first", [(500, 375)] * 64)
     files = [SampleFile(path, path.name) for path in islice(cycle(paths), 20_000)]
+    reading = Reading(BATCH, decode=decode, processes=True)
+    begin_to_open(reading, IMAGES, torch.device("cuda"))  # as commands do before they load a model
     model = random_model("ViT-B/16")
     begun, found = time.perf_counter(), list[float]()
 
@@ -320,7 +323,7 @@ def first_row(decode: str, folder: Path) -> float:
         raise StopIteration
 
     with suppress(StopIteration, RuntimeError):
-        run_predict(model, files, Reading(BATCH, decode=decode, processes=True), folder, seen)
+        run_predict(model, files, reading, folder, seen)
     return found[0]
 
 

@@ -15,6 +15,7 @@ from PIL import Image
 from stand_in_decoder import LenientDecoder
 
 import pta
+from pta.core.modality import CLOUDS, IMAGES
 from pta.data.features import load_features, read_about
 from pta.data.open import find_samples, open_samples
 from pta.errors import InvalidParameter, StateMismatch, UnreadableSample
@@ -25,7 +26,7 @@ from pta.run import reading as decoding
 from pta.run.extract import extract
 from pta.run.feed import batches as feed
 from pta.run.predict import predict_stream
-from pta.run.reading import Reading, Views, open_decoding
+from pta.run.reading import Reading, Views, begin_to_open, open_decoding
 
 NAMES = ("boot", "bag", "coat")
 
@@ -91,7 +92,7 @@ def test_a_gpu_resizes_what_pillow_has_decoded_to_the_same_bytes(encoder, photos
     large = photos / "large.png"
     Image.open(sorted(photos.rglob("*.jpg"))[0]).resize((200, 150)).save(large)
     reading = Reading(batch=4)
-    there, here = decoding._ResizedOnGpu(encoder, reading), decoding._OnHost(encoder, reading)
+    there, here = decoding._ResizedOnGpu(encoder, reading), open_decoding(encoder, reading)
     given = [large, *sorted(photos.rglob("*.jpg"))[:3], Image.new("L", (40, 30), 7)]
     (pixels, errors), (expected, _) = (
         one.finish([one.prepare(each, "x", number) for number, each in enumerate(given)]) for one in (there, here)
@@ -162,6 +163,24 @@ def test_what_a_gpu_does_not_decode_is_refused_or_left_to_pillow(encoder, by_gpu
     assert open_decoding(encoder, Reading(**how)).name == "pillow"
 
 
+@pytest.mark.parametrize(
+    ("how", "modality", "device", "opened"),
+    [
+        ({}, IMAGES, "cuda", ["cuda:0"]),
+        ({"decode": "gpu"}, IMAGES, "cuda:1", ["cuda:1"]),
+        ({"decode": "pillow"}, IMAGES, "cuda", []),
+        ({"views": Views(4)}, IMAGES, "cuda", []),
+        ({}, CLOUDS, "cuda", []),
+        ({}, IMAGES, "cpu", []),
+    ],
+)
+def test_a_decoder_starts_while_the_model_is_loaded_if_it_may_be_asked_for(monkeypatch, how, modality, device, opened):
+    begun = []
+    monkeypatch.setattr(decoding, "opening_decoder", lambda device: begun.append(str(device)))
+    begin_to_open(Reading(**how), modality, torch.device(device))
+    assert begun == opened
+
+
 def test_a_gpu_that_is_not_there_is_said_to_be_missing(encoder):
     if torch.cuda.is_available():
         pytest.skip("has a GPU")
@@ -185,7 +204,7 @@ def test_a_state_of_another_decoder_is_gone_on_with_only_if_decode_says_so(pta, 
     pta("predict", tmp_path / "photos", *fixed)
     assert read_stream(tmp_path / "state.safetensors")["decoder"] == "pillow"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(decoding._OnHost, "name", "another 1.0")
+        patched.setattr(decoding.Decoding, "name", "another 1.0")
         done = pta("predict", tmp_path / "photos", *fixed)
         assert "was learned from pictures decoded by pillow, not by another 1.0; choose the decoder" in done.stderr
         assert (done.returncode, done.stdout) == (2, "")

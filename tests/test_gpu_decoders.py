@@ -8,7 +8,7 @@ from test_baseline import UNUSUAL, USUAL
 from test_batch_decoder import decode, verdict
 
 from pta.door.images import Preprocessing, decode_image
-from pta.door.images.batch_decoder import BatchDecoder
+from pta.door.images.batch_decoder import BatchDecoder, PrepareFile
 from pta.door.images.decoders import available_decoder
 from pta.models.clip.encoder import ClipEncoder
 
@@ -19,7 +19,7 @@ PREPROCESS = Preprocessing(64)
 
 
 def batch_decoder(preprocess=PREPROCESS):
-    return BatchDecoder(DECODER, preprocess, DEVICE)
+    return BatchDecoder(DECODER, PrepareFile(preprocess), DEVICE)
 
 
 def by_pillow(files, preprocess=PREPROCESS):

@@ -3,13 +3,11 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.filesize import decimal
-from rich.progress import Progress, TaskID
 
 from pta.cli import options
 from pta.cli.messages import say, warn
@@ -27,7 +25,7 @@ from pta.models import find_device
 from pta.run.encoding import OnError
 from pta.run.extract import ExtractedFile, require_feature_file, require_modality
 from pta.run.extract import extract as extract_features
-from pta.run.reading import Reading, Views, require_decoder
+from pta.run.reading import Reading, Views, begin_to_open, require_decoder
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,8 @@ def extract(
         pictures = Pictures(source, named, model.device, reading, samples.on_error)
         extract_on_cluster(OnCluster(cluster, out, json), pictures, names, texts, replace)
         return
-    require_decoder(reading.decode, named.modality, find_device(model.device))
+    device = find_device(model.device)
+    require_decoder(reading.decode, named.modality, device)
     if video.reading.takes(source):
         reading = dataclasses.replace(reading, processes=False)  # one decoder serves all frames
     else:
@@ -121,6 +120,7 @@ def extract(
     if stored.views_from is not None:
         generated = find_generated(images, stored.views_from, stored.generated or USUAL_COUNT)
         reading = dataclasses.replace(reading, generated=generated)
+    begin_to_open(reading, named.modality, device)
     done = extract_to(
         *(Path(out), images, named, texts, reading, samples.on_error),
         keep_prompts=stored.prompts,
@@ -151,7 +151,10 @@ def extract_to(
     about = {"model": model.name, "prompts": list(own.templates), "descriptions": described}
     with progress() as bar:
         task = bar.add_task("texts")
-        move = partial(_move, bar, task)
+
+        def move(done: int, total: int | None = None) -> None:
+            bar.update(task, completed=done, total=total)  # a total of None changes nothing
+
         classifier = own.classifier(encoder, move, keep_prompts=keep_prompts)
         bar.update(task, description=images.name, completed=0, total=len(images))
         given = (images, encoder, classifier, out, reading)
@@ -177,10 +180,6 @@ def say_notes(images: SampleSet) -> None:
     """Say what a user should know about this copy of the data."""
     for note in images.notes:
         say(note)
-
-
-def _move(bar: Progress, task: TaskID, done: int, total: int | None = None) -> None:
-    bar.update(task, completed=done, total=total)  # a total of None changes nothing
 
 
 def warn_of_left_out(done: ExtractedFile) -> None:

@@ -21,7 +21,7 @@ from pta.door.images import Preprocessing
 from pta.door.images.bare import BaselineJpeg
 from pta.door.images.batch_decoder import DECODE_MEMORY, BatchDecoder, PrepareFile
 from pta.door.images.batch_decoder import Prepared as Picture
-from pta.door.images.decoders import available_decoder
+from pta.door.images.decoders import available_decoder, opening_decoder
 from pta.door.images.device import kernel_runs_on, resize_ragged
 from pta.door.patience import USUAL_PATIENCE, Patience
 from pta.errors import InvalidParameter, PtaError, naming, nearest, shown
@@ -110,11 +110,6 @@ class Reading:
         return next((what for what, wanted in asked.items() if wanted), None)
 
     @property
-    def bounds(self) -> dict[str, Any]:
-        """What a decoder on a GPU must not exceed."""
-        return {"limits": self.limits, "decode_memory": self.decode_memory}
-
-    @property
     def samples_at_once(self) -> int:
         """How many samples a batch holds."""
         return max(1, self.batch // self.encoded_per_sample)
@@ -151,13 +146,17 @@ _MOST_HANDED_ON = 2**20  # pixels
 
 
 class Decoding:
-    """How samples become raw samples: first one by one in many threads, then a batch at a time."""
+    """How samples become raw samples: first one by one in many threads, then a batch at a time. Here, one by one.
+
+    Args:
+        prepare: does the part that needs one sample only; it can run in another process.
+    """
 
     name = PILLOW
     """The decoder's name, part of the provenance of features and states."""
 
-    prepare: Prepare
-    """Does the part that needs one sample only; it can run in another process."""
+    def __init__(self, prepare: Prepare) -> None:
+        self.prepare = prepare
 
     def finish(self, prepared: Sequence[Any]) -> tuple[Sequence[Raw] | Tensor, list[PtaError | None]]:
         """Do the rest for a batch, in one thread: the readable raw samples, and the error of each other one."""
@@ -174,11 +173,19 @@ def open_decoding(encoder: Encoder, reading: Reading) -> Decoding:
     if reading.decode == "gpu" or (reading.decode == "auto" and not reading.host_only):
         decoder = available_decoder(device) if isinstance(encoder, ImageEncoder) else None
         if isinstance(encoder, ImageEncoder) and decoder is not None:
-            return _OnGpu(encoder, reading, BatchDecoder(decoder, encoder.preprocess, device, **reading.bounds))
+            prepare = PrepareFile(encoder.preprocess, reading.limits, reading.decode_memory)
+            return _OnGpu(encoder, reading, BatchDecoder(decoder, prepare, device))
         require_decoder(reading.decode, encoder.modality, device)
     if isinstance(encoder, ImageEncoder) and not reading.host_only and kernel_runs_on(device):
         return _ResizedOnGpu(encoder, reading)
-    return _OnHost(encoder, reading)
+    fast, views = reading.fast_decode, reading.views
+    return Decoding(encoder.preparer(fast_decode=fast, views=views, limits=reading.limits))
+
+
+def begin_to_open(reading: Reading, modality: Modality, device: torch.device) -> None:
+    """Have the GPU's decoder start, if `open_decoding` may ask for it, while a model is loaded."""
+    if reading.decode != "pillow" and not reading.host_only and modality == IMAGES and device.type == "cuda":
+        opening_decoder(torch.device("cuda", device.index or 0))  # as models name theirs
 
 
 def require_decoder(decode: Decode, modality: Modality, device: torch.device) -> None:
@@ -189,13 +196,6 @@ def require_decoder(decode: Decode, modality: Modality, device: torch.device) ->
         found = f"this one reads {modality.name}s on {device}"
         raise InvalidParameter(f"--decode gpu needs an image model on a GPU; {found}")
     raise InvalidParameter("--decode gpu needs torchvision, built for CUDA, to decode JPEG files on a GPU")
-
-
-class _OnHost(Decoding):
-    def __init__(self, encoder: Encoder, reading: Reading) -> None:
-        self.prepare: Prepare = encoder.preparer(
-            fast_decode=reading.fast_decode, views=reading.views, limits=reading.limits
-        )
 
 
 class _DecodeWhole(PicturePreparer):
@@ -214,8 +214,8 @@ class _ResizedOnGpu(Decoding):
     """Pictures decoded by Pillow and resized by a GPU, to the same bytes. Resizing is half of the work."""
 
     def __init__(self, encoder: ImageEncoder, reading: Reading) -> None:
+        super().__init__(_DecodeWhole(encoder.preprocess, None, reading.limits, None))
         self._preprocess, self._device = encoder.preprocess, encoder.device
-        self.prepare: Prepare = _DecodeWhole(encoder.preprocess, None, reading.limits, None)
         self._stream = _own_stream(encoder.device)
 
     def finish(self, prepared: Sequence[Raw]) -> tuple[Tensor, list[PtaError | None]]:
@@ -257,8 +257,8 @@ class _OnGpu(Decoding):
     """JPEG files decoded on a GPU, on a separate CUDA stream; Pillow decodes unusual files."""
 
     def __init__(self, encoder: Encoder, reading: Reading, decoder: BatchDecoder) -> None:
+        super().__init__(_PrepareForGpu(decoder.prepare, encoder.preparer(limits=reading.limits), reading.limits))
         self.name, self._decoder = decoder.decoder.name, decoder
-        self.prepare: Prepare = _PrepareForGpu(decoder.prepare, encoder.preparer(limits=reading.limits), reading.limits)
         self._stream = _own_stream(decoder.device)
 
     def finish(self, prepared: Sequence[Picture]) -> tuple[Tensor, list[PtaError | None]]:

@@ -69,17 +69,8 @@ class BatchDecoder:
     were decoded by "gpu" and by "pillow".
     """
 
-    def __init__(
-        self,
-        decoder: Decoder,
-        preprocess: Preprocessing,
-        device: torch.device,
-        *,
-        limits: Limits = USUAL_LIMITS,
-        decode_memory: int = DECODE_MEMORY,
-    ) -> None:
-        self.decoder, self.preprocess, self.device = decoder, preprocess, device
-        self.prepare, self.decode_memory = PrepareFile(preprocess, limits, decode_memory), decode_memory
+    def __init__(self, decoder: Decoder, prepare: PrepareFile, device: torch.device) -> None:
+        self.decoder, self.prepare, self.device = decoder, prepare, device
         self.counts = Counter(gpu=0, pillow=0)
 
     def decode(self, batch: Sequence[Prepared]) -> DecodedBatch:
@@ -91,7 +82,7 @@ class BatchDecoder:
             decoded = dict(zip(part, self._decoded(list(part.values())), strict=True))
             by_gpu = {number: picture for number, picture in decoded.items() if picture is not None}
             if by_gpu:
-                made.append((list(by_gpu), resize_ragged(list(by_gpu.values()), self.preprocess)))
+                made.append((list(by_gpu), resize_ragged(list(by_gpu.values()), self.prepare.preprocess)))
             self.counts["gpu"] += len(by_gpu)
             for number in part.keys() - by_gpu.keys():
                 try:
@@ -107,7 +98,8 @@ class BatchDecoder:
         """The pixels of numbered pictures, in order; usually they are all of one batch."""
         if len(made) == 1 and made[0][0] == list(range(count)):
             return made[0][1]
-        shape = (count, len(self.preprocess.mean), self.preprocess.size, self.preprocess.size)
+        preprocess = self.prepare.preprocess
+        shape = (count, len(preprocess.mean), preprocess.size, preprocess.size)
         pixels = torch.zeros(shape, dtype=torch.uint8, device=self.device)
         for numbers, part in made:
             pixels[numbers] = part
@@ -120,7 +112,7 @@ class BatchDecoder:
         for number, one in enumerate(batch):
             if isinstance(one, BaselineJpeg):
                 taken += _decoded_bytes(one)
-                if part and taken > self.decode_memory:
+                if part and taken > self.prepare.decode_memory:
                     yield part
                     part, taken = {}, _decoded_bytes(one)
                 part[number] = one

@@ -3,6 +3,8 @@
 import io
 import re
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from pta.door.images.bare import Content
+from pta.door.images.device import kernel_runs_on
 
 _RGB = 3  # torchvision's ImageReadMode
 
@@ -43,14 +46,27 @@ class Decoder:
         return decoded
 
 
+@cache
+def opening_decoder(device: torch.device) -> Future[Decoder | None]:
+    """The decoder to come. It is opened in a thread, because its library takes seconds to start."""
+    pool = ThreadPoolExecutor(1, "open")
+    opening = pool.submit(_open, device)
+    pool.shutdown(wait=False)
+    return opening
+
+
 def available_decoder(device: torch.device) -> Decoder | None:
     """The decoder, if it is installed and decodes a small picture."""
+    return opening_decoder(device).result() if device.type == "cuda" else None
+
+
+def _open(device: torch.device) -> Decoder | None:
+    kernel_runs_on(device)  # pictures are resized there, whatever decodes them
     trial = io.BytesIO()
     Image.new("RGB", (16, 16)).save(trial, "JPEG")
     try:
-        decoder = Decoder(device) if device.type == "cuda" else None
-        if decoder is not None:
-            decoder([bytearray(trial.getvalue())])
+        decoder = Decoder(device)
+        decoder([bytearray(trial.getvalue())])
     except Exception:  # not installed, too old, or built without CUDA: it says so in many ways
         return None
     return decoder
