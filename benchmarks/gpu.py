@@ -32,6 +32,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import pta
 from pta import Samples, ZeroShotClassifier, create_adapter
+from pta.engines.gpu.triton_metric import inverse_on_gpu
 from pta.engines.whitened.within_class import inverse_by_products
 from pta.models import Encoder
 from pta.models.clip.encoder import ClipEncoder
@@ -70,10 +71,10 @@ def measured_peak() -> float:
 
 
 def operations(encoder: Encoder) -> int:
-    """Of encoding one image, multiplications and additions counted apart."""
+    """Of encoding one image, multiplications and additions counted apart; without gradients kernels would hide them."""
     size = encoder.preprocess.size
-    with FlopCounterMode(display=False) as counter:
-        encoder.encode(torch.zeros(1, 3, size, size, dtype=torch.uint8))
+    with torch.enable_grad(), FlopCounterMode(display=False) as counter:
+        encoder.features(torch.zeros(1, 3, size, size, dtype=encoder.dtype, device=encoder.device))
     return counter.get_total_flops()
 
 
@@ -283,7 +284,7 @@ def whitened(name: str, encoder: Encoder, pool: Tensor) -> Iterator[Row]:
 
 
 def inverses(dim: int) -> Iterator[Row]:
-    """The metric of WPTA by a Cholesky factor, by products as WPTA computes it, and from that of 128 samples before."""
+    """The inverse in WPTA by a Cholesky factor, by products in PyTorch and by our kernels, and from the last one."""
     rng = torch.Generator(device="cuda").manual_seed(0)
     shape = torch.linspace(3, 0.1, dim, device="cuda")
     samples = torch.randn(8192, dim, device="cuda", generator=rng) * shape
@@ -308,6 +309,7 @@ def inverses(dim: int) -> Iterator[Row]:
         ways = {
             "Cholesky": partial(by_cholesky, matrix),
             "products": partial(inverse_by_products, matrix, 1 + dim / 4),
+            "products by our kernels": partial(inverse_on_gpu, matrix, 1 + dim / 4),
         } | {f"{steps} steps from the previous metric": partial(by_products, matrix, guess, steps) for steps in (2, 3)}
         for way, work in ways.items():
             time = median(turns({way: recorded(work)}, 1, 20)[way])
@@ -381,14 +383,15 @@ def profile(name: str, encoder: Encoder, pool: Tensor) -> Iterator[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="*", help="the tables to write, for example gpu.csv; all if not given")
-    only = parser.parse_args().only
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="those of gpu.csv")
+    given = parser.parse_args()
     if not torch.cuda.is_available():
         parser.exit(1, "this needs a GPU that PyTorch can use\n")
     peak = measured_peak()
     machine = f"{torch.cuda.get_device_name()}, {peak / 1e12:.0f} TFLOP/s measured; torch {torch.__version__}"
     rng = torch.Generator(device="cuda").manual_seed(0)
     pool = torch.randint(0, 256, (POOL, 3, 224, 224), dtype=torch.uint8, device="cuda", generator=rng)
-    models = {name: random_encoder(kind) for name, kind in MODELS.items()}
+    models = {name: random_encoder(MODELS[name]) for name in given.models}
     first = next(iter(models.items()))
     tables: dict[str, Iterator[Row]] = {
         "gpu-forms.csv": forms(512),
@@ -399,7 +402,7 @@ def main() -> None:
         "gpu-wpta.csv": whitened(*first, pool),
         "gpu-inverses.csv": inverses(512),
     }
-    for table in only or tables:
+    for table in given.only or tables:
         write(RESULTS / table, (row | {"hardware": machine} for row in tables[table]))
 
 

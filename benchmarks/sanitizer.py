@@ -23,9 +23,11 @@ from torch.nn.functional import normalize
 from pta.core.classifier import ZeroShotClassifier
 from pta.engines.gpu import processors
 from pta.engines.gpu.triton import advance_on_gpu
+from pta.engines.gpu.triton_few_tokens import TILINGS, attended, small_product
 from pta.engines.gpu.triton_touches import table_of
 from pta.engines.gpu.triton_transformer import add_and_normalise, linear_with_gelu
 from pta.engines.pta.rule import Prototypes, Rule
+from pta.methods import create_adapter
 
 TOOLS = ("memcheck", "initcheck", "racecheck", "synccheck")
 SIZES = ((5, 20, 41), (13, 130, 9), (2500, 20, 6))  # classes, dim, samples; the last has several blocks of classes
@@ -53,10 +55,21 @@ def launch_every_kernel() -> None:
             onto = z[piece] if fused else None
             scores = advance_on_gpu(*state, features[piece], z[piece], rule, onto=onto, table=table)
             assert torch.isfinite(scores).all()
+        if fused and rule.anchor == "fixed":  # once for each size
+            for depth in (1, 2):  # in float32 and in float64
+                adapter = create_adapter("wpta", classifier, depth=depth)
+                for piece in (slice(0, 1), slice(1, 2), slice(2, count)):
+                    assert torch.isfinite(adapter.step_unchecked(features[piece])).all()
     if processors.transformer_runs_on(torch.device("cuda")):
         for rows, width, quick in ((5, 64, True), (300, 72, False)):
             x, weight = torch.ones(rows, width, device="cuda").half(), torch.ones(520, width, device="cuda").half()
             add_and_normalise(x, x.clone(), weight[0], weight[0], weight[0])
+            add_and_normalise(
+                x, small_product(TILINGS["down"], x, weight[:width]), None, weight[0], weight[0], warps=4, ahead=True
+            )
+            attended(
+                small_product(TILINGS["qkv"], x, weight[: 3 * width], weight[: 3 * width, 0].contiguous()), 1, 1, rows
+            )
             add_and_normalise(x, None, None, weight[0], weight[0])
             assert torch.isfinite(linear_with_gelu(x, weight, weight.flatten()[:520].contiguous(), quick)).all()
 
@@ -80,6 +93,11 @@ def what_is_missing() -> str | None:
     return None if shutil.which("compute-sanitizer") else "CUDA's compute-sanitizer is not on the PATH"
 
 
+def kernels_in(said: str) -> str:
+    """The kernels that the reports name; of many reports, the tools print the first hundred."""
+    return " ".join(sorted(set(re.findall(r"^=+\s+at (?:0x\w+ in )?(\w+)\+?", said, re.MULTILINE))))
+
+
 def main() -> None:
     if lacks := what_is_missing():
         sys.exit(lacks)
@@ -87,8 +105,9 @@ def main() -> None:
     version = about.partition("Version ")[2].split()[0]
     versions = f"torch {torch.__version__}; triton {triton.__version__}; compute-sanitizer {version}"
     hardware = f"{torch.cuda.get_device_name()}; {versions}"
-    rows = ({"tool": tool, "errors": errors_found_by(tool)[0], "hardware": hardware} for tool in TOOLS)
-    write(RESULTS / "gpu-sanitizer.csv", rows)
+    found = ((tool, *errors_found_by(tool)) for tool in TOOLS)
+    rows = ({"tool": tool, "errors": errors, "kernels": kernels_in(said)} for tool, errors, said in found)
+    write(RESULTS / "gpu-sanitizer.csv", (row | {"hardware": hardware} for row in rows))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from pta.data.features import FeatureFile, load_features
 from pta.data.orders import iid
 from pta.engines.pta.chunk import advance_by_chunk
 from pta.engines.pta.numba_loops import advance_by_numba
-from pta.engines.whitened.layer import TextPrototypes
+from pta.engines.whitened.layer_state import TextPrototypes
 from pta.measure.provenance import hardware
 from pta.measure.stream import Stream
 from pta.measure.stream_run import run_stream
@@ -60,7 +60,7 @@ class WithoutCentre(WPTA):
         self.centre.zero_()
         self._state_replaced()
         for layer in self._layers:
-            layer.measure(self.centre, self._texts.part)
+            layer.measure()
 
 
 class WithoutItself(WPTA):
@@ -76,9 +76,9 @@ class WithoutItself(WPTA):
         z = self.zero_shot(samples).exact_logits
         (layer,) = self._layers
         nothing = torch.zeros_like(z)
-        cosines = layer.score(samples.features.double(), nothing, self.centre, self._texts.part, learn=False)
+        scores = layer.score(samples.features, nothing, z, learn=False)
         super()._step(samples)
-        return z + self.image_weight * self.classifier.scale * cosines
+        return scores
 
 
 BARE: dict[str, Any] = {"prior": "none", "gate": "none", "calibration": "fixed"}

@@ -30,8 +30,9 @@ pytest.importorskip("triton")
 import sanitizer
 from kernel_margins import InMargins
 
+from pta.core.classifier import ZeroShotClassifier
 from pta.engines.gpu import triton as triton_engine
-from pta.engines.gpu import triton_prior, triton_touches, triton_whitened
+from pta.engines.gpu import triton_metric, triton_prior, triton_stages, triton_touches, triton_whitened
 from pta.engines.gpu.triton import advance_on_gpu, works_on
 from pta.engines.gpu.triton_touches import find_touches_on_gpu, table_of
 from pta.engines.local_prior import LocalPrior
@@ -62,8 +63,10 @@ def margins():
         for module, kernels in (
             (triton_engine, ("step", "follow", "score_rested")),
             (triton_touches, ("_sum_blocks", "_find_touches", "_score_exactly")),
-            (triton_prior, ("_follow", "_shift")),
-            (triton_whitened, ("_turn", "_learn")),
+            (triton_prior, ("_softmax", "_follow", "_shift", "_learn_one")),
+            (triton_whitened, ("_turn", "_learn", "_put_row", "_follow")),
+            (triton_metric, ("_put_apart", "_put_relative", "_add_product")),
+            (triton_stages, ("_contribute", "_temper", "_answer", "_open")),
         ):
             for kernel in kernels:
                 patch.setattr(module, kernel, InMargins(getattr(module, kernel)))
@@ -365,30 +368,104 @@ def test_kernels_give_the_prior_of_the_loop_however_the_stream_is_cut(classes, p
     stream = clip_like_stream(4, classes=classes, dim=16, count=20, in_order=in_order)
     z = stream.scale * stream.features @ stream.anchors.T
     prior = LocalPrior.fresh(stream.classifier.to(device=torch.device(DEVICE)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pta.engines.gpu.processors.triton_runs_on", lambda device: True)
-        found = torch.cat([prior.learn(z[part].softmax(dim=1).to(DEVICE)) for part in parts])
-    np.testing.assert_allclose(found.cpu(), local_prior_loop(z.numpy()), atol=1e-10, rtol=0)
+    found = [triton_prior.learn_on_gpu(z[part].to(DEVICE), *vars(prior).values()) for part in parts]
+    given = triton_prior.WithPrior(*(torch.cat(pieces).cpu() for pieces in zip(*found, strict=True)))
+    np.testing.assert_allclose(given.log_prior, local_prior_loop(z.numpy()), atol=1e-10, rtol=0)
+    torch.testing.assert_close(given.text_probabilities, z.softmax(dim=1), atol=1e-14, rtol=0)
+    torch.testing.assert_close(given.exact_logits, z + given.log_prior, atol=1e-12, rtol=0)
+    torch.testing.assert_close(given.softmax, (z + given.log_prior).softmax(dim=1), atol=1e-12, rtol=0)
     assert int(prior.count) == 20
 
 
-@pytest.mark.parametrize(
-    ("prior", "depth", "precision"), [("none", 1, torch.float32), ("local", 2, torch.float64)], ids=str
-)
-def test_wpta_answers_and_learns_through_the_kernels_as_without_them(monkeypatch, prior, depth, precision):
-    stream = clip_like_stream(3, classes=3, dim=12, count=20, in_order=True, scale=40.0).to(precision)
-    pieces = [*one_by_one(stream)[:3], slice(3, 15), *one_by_one(stream)[15:]]
-    plain = create_adapter("wpta", stream.classifier, prior=prior, depth=depth)
-    expected = torch.cat([plain.step(stream.features[piece]) for piece in pieces])
+@pytest.mark.parametrize("at_once", [1, 8])
+def test_several_blocks_of_classes_and_of_samples_give_the_prior_of_the_loop(monkeypatch, at_once):
+    stream = clip_like_stream(4, classes=70, dim=16, count=20, in_order=True)
+    z = stream.scale * stream.features @ stream.anchors.T
+    monkeypatch.setattr(triton_prior, "_CLASSES_AT_ONCE", 32)
+    monkeypatch.setattr(triton_prior, "_MOST_CLASSES_IN_A_PROGRAM", 32)
+    monkeypatch.setattr(triton_prior, "MOST_SAMPLES", at_once)
+    prior = LocalPrior.fresh(stream.classifier.to(device=torch.device(DEVICE)))
+    found = triton_prior.learn_on_gpu(z.to(DEVICE), *vars(prior).values())
+    np.testing.assert_allclose(found.log_prior.cpu(), local_prior_loop(z.numpy()), atol=1e-10, rtol=0)
+    torch.testing.assert_close(found.softmax.cpu(), (z + found.log_prior.cpu()).softmax(dim=1), atol=1e-12, rtol=0)
 
+
+STAGES = [
+    {"prior": "none", "gate": "none", "calibration": "fixed"},
+    {"depth": 2},
+    {"gate": "none"},
+    {"calibration": "fixed"},
+]
+
+
+@pytest.mark.parametrize("parameters", STAGES, ids=str)
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64], ids=str)
+def test_wpta_answers_and_learns_through_the_kernels_as_without_them(monkeypatch, parameters, precision):
+    stream = clip_like_stream(3, classes=19, dim=12, count=40, in_order=True, scale=40.0).to(precision)
+    object.__setattr__(stream.classifier, "bias", -2.0)
+    pieces = [*one_by_one(stream)[:3], slice(3, 15), *one_by_one(stream)[15:20], slice(20, 40)]
+    labels = np.where(np.arange(40) % 7 == 4, 1, -1)
+
+    def answers(adapter):
+        given = [adapter.step(stream.features[piece], labels[piece]) for piece in pieces[:-1]]
+        adapter.reset(classes=[2])
+        return torch.cat([*given, adapter.step(stream.features[pieces[-1]]), adapter.predict(stream.features[:5])])
+
+    plain = create_adapter("wpta", stream.classifier, **parameters)
+    expected = answers(plain)
     monkeypatch.setattr("pta.engines.gpu.processors.triton_runs_on", lambda device: True)
-    monkeypatch.setattr("pta.engines.whitened.layer.is_host_readable", lambda tensor: False)
-    through_kernels = create_adapter("wpta", stream.classifier, prior=prior, depth=depth).to(DEVICE)
+    for module in ("layer", "within_class"):
+        monkeypatch.setattr(f"pta.engines.whitened.{module}.is_host_readable", lambda tensor: False)
+    through_kernels = create_adapter("wpta", stream.classifier, **parameters).to(DEVICE)
     assert all(is_recordable(through_kernels, batch) for batch in (1, 16))
-    given = torch.cat([through_kernels.step(stream.features[piece]) for piece in pieces]).cpu()
-    torch.testing.assert_close(given, expected, atol=TOLERANCES[precision], rtol=0)
+    torch.testing.assert_close(answers(through_kernels).cpu(), expected, atol=TOLERANCES[precision], rtol=0)
     for name, tensor in through_kernels.state().items():
         torch.testing.assert_close(tensor.cpu(), plain.state()[name], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("gate", ["none", "balance"])
+def test_stages_of_a_long_stream_are_those_without_kernels(monkeypatch, gate):
+    """Of more samples than a kernel takes at once, and than count in full for the calibration."""
+    stream = clip_like_stream(5, classes=6, dim=8, count=330, in_order=True)
+    plain = create_adapter("adapt", stream.classifier, gate=gate, calibration="matched")
+    expected = plain.step(stream.features)
+    monkeypatch.setattr("pta.engines.gpu.processors.triton_runs_on", lambda device: True)
+    through_kernels = create_adapter("adapt", stream.classifier, gate=gate, calibration="matched").to(DEVICE)
+    torch.testing.assert_close(through_kernels.step(stream.features.to(DEVICE)).cpu(), expected, atol=1e-10, rtol=0)
+    for name in plain.state():
+        if name.startswith(("gate_", "calibration_")):
+            torch.testing.assert_close(through_kernels.state()[name].cpu(), plain.state()[name], atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("prior", ["none", "local"])
+def test_a_class_of_exactly_the_minimum_probability_learns_from_one_sample_and_from_several(monkeypatch, prior):
+    monkeypatch.setattr("pta.engines.gpu.processors.triton_runs_on", lambda device: True)
+    classifier = ZeroShotClassifier(np.ones((19, 4)), [str(c) for c in range(19)])
+    for samples in (1, 2):
+        adapter = create_adapter("wpta", classifier, min_probability=1 / 19, prior=prior, gate="none").to(DEVICE)
+        adapter.step(np.ones((samples, 4)) / 2)
+        assert bool((adapter.weights > 0).all())
+
+
+@pytest.mark.parametrize(("coarse", "tolerance"), [(False, 1e-6), (True, 2e-3)])
+def test_products_are_those_of_torch(coarse, tolerance):
+    rng = torch.Generator().manual_seed(0)
+    left, right, onto = (torch.randn(*shape, generator=rng) for shape in ((130, 70), (90, 70), (130, 90)))
+    given = (one.to(DEVICE) for one in (left, right, onto))
+    found, transposed = triton_metric.add_product_on_gpu(*given, beta=2.0, alpha=0.5, coarse=coarse)
+    expected = torch.addmm(onto.double(), left.double(), right.T.double(), beta=2.0, alpha=0.5)
+    assert torch.linalg.matrix_norm(found.cpu() - expected) <= tolerance * torch.linalg.matrix_norm(expected)
+    assert torch.equal(found.T, transposed)
+
+
+@pytest.mark.parametrize("spread", [[1.0], [30.0, 1.0], [0.0], list(range(64))], ids=str)
+def test_kernels_invert_whatever_lies_between_the_bounds(spread):
+    rng = torch.Generator().manual_seed(0)
+    turn, _ = torch.linalg.qr(torch.randn(64, 64, generator=rng, dtype=torch.float64))
+    shares = torch.tensor([*spread, *[0.0] * (64 - len(spread))], dtype=torch.float64)
+    eigenvalues = 1 + 128 * shares / shares.sum().clamp_min(1e-9)
+    found = triton_metric.inverse_on_gpu(((turn * eigenvalues) @ turn.T).float().to(DEVICE), 129.0)
+    torch.testing.assert_close(found.cpu().double(), (turn / eigenvalues) @ turn.T, atol=1e-5, rtol=0)
 
 
 @pytest.mark.skipif(sanitizer.what_is_missing() is not None, reason=f"{sanitizer.what_is_missing()}")

@@ -4,13 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.nn.functional import cosine_similarity, gelu, layer_norm, linear
+from torch.nn.functional import cosine_similarity, gelu, layer_norm, linear, scaled_dot_product_attention
 
 pytest.importorskip("triton")
 
 from random_clip import random_state
 
-from pta.engines.gpu import processors, triton_transformer
+from pta.engines.gpu import processors, triton_few_tokens, triton_transformer
+from pta.engines.gpu.triton_few_tokens import Tiling, attended, class_tokens_of_few, small_product
 from pta.engines.gpu.triton_transformer import add_and_normalise, class_tokens, linear_with_gelu
 from pta.models.clip.encoder import ClipEncoder
 from pta.models.clip.transformer import ClipBlock
@@ -38,7 +39,10 @@ def numbers(*shape, dtype=torch.float16, seed=0):
 
 
 # Triton's interpreter has no products in bfloat16.
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16] if HAS_GPU else [torch.float16])
+DTYPES = [torch.float16, torch.bfloat16] if HAS_GPU else [torch.float16]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("quick", [True, False])
 @pytest.mark.parametrize(("rows", "inputs", "outputs"), [(1, 16, 16), (70, 48, 96), (300, 64, 40)])
 def test_a_product_with_its_activation_is_that_of_float64(rows, inputs, outputs, quick, dtype):
@@ -48,6 +52,47 @@ def test_a_product_with_its_activation_is_that_of_float64(rows, inputs, outputs,
     expected = plain * torch.sigmoid(1.702 * plain) if quick else gelu(plain)
     found = linear_with_gelu(x, weight, bias, quick).double()
     assert (found - expected).norm() <= (2e-3 if dtype == torch.float16 else 1e-2) * expected.norm()
+
+
+def in_half_precision(found, expected, dtype=torch.float16):
+    return (found.double() - expected).norm() <= (2e-3 if dtype == torch.float16 else 1e-2) * expected.norm()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("quick", [True, False, None])
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), [(1, 16, 16), (70, 48, 96), (197, 72, 40)])
+def test_a_product_of_few_rows_is_that_of_float64(rows, inputs, outputs, quick, dtype):
+    x, weight, bias = (numbers(*shape, dtype=dtype) for shape in ((rows, inputs), (outputs, inputs), (outputs,)))
+    plain = linear(x.double(), weight.double(), bias.double())
+    expected = plain if quick is None else plain * torch.sigmoid(1.702 * plain) if quick else gelu(plain)
+    assert in_half_precision(small_product(Tiling(64, 32, 64), x, weight, bias, quick), expected, dtype)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3])
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), [(1, 16, 16), (70, 80, 96)])
+def test_the_parts_of_a_product_add_up_in_the_layer_norm(rows, inputs, outputs, parts):
+    x, weight, rest = numbers(rows, inputs), numbers(outputs, inputs, seed=1), numbers(rows, outputs, seed=2)
+    bias, scale, shift = (numbers(outputs, seed=seed) for seed in (3, 4, 5))
+    found = small_product(Tiling(64, 32, 16, parts), x, weight)
+    assert found.shape == (parts, rows, outputs)
+    expected = x.double() @ weight.double().T
+    assert in_half_precision(found.sum(0), expected)
+    expected += rest.double() + bias.double()
+    normal = add_and_normalise(rest, found, bias, scale, shift, warps=4)
+    assert in_half_precision(rest, expected)
+    assert in_half_precision(normal, layer_norm(expected, (outputs,), scale.double(), shift.double()))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("first_alone", [True, False])
+@pytest.mark.parametrize(("samples", "length", "heads", "head"), [(1, 197, 2, 64), (2, 50, 3, 16), (1, 257, 1, 24)])
+def test_attention_is_that_of_float64(samples, length, heads, head, first_alone, dtype):
+    projected = 2 * numbers(samples * length, 3 * heads * head, dtype=dtype)
+    q, k, v = projected.double().view(samples, length, 3, heads, head).permute(2, 0, 3, 1, 4)
+    expected = scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+    queries = 1 if first_alone else length
+    found = attended(projected, samples, heads, queries)
+    assert in_half_precision(found, expected[:, :queries].flatten(0, 1), dtype)
 
 
 @pytest.mark.parametrize(("has_branch", "has_bias"), [(False, False), (False, True), (True, True)])
@@ -63,14 +108,15 @@ def test_a_layer_norm_adds_what_it_is_given_and_keeps_the_sum_of_a_branch(width,
     assert torch.allclose(x.double(), total, atol=5e-3, rtol=2e-3) if has_branch else torch.equal(x, before)
 
 
+@pytest.mark.parametrize("kernels", [class_tokens, class_tokens_of_few])
 @pytest.mark.parametrize("samples", [1, 9])
 @pytest.mark.parametrize("quick", [True, False])
-def test_class_tokens_are_those_of_the_blocks(quick, samples):
+def test_class_tokens_are_those_of_the_blocks(quick, samples, kernels):
     blocks = ClipEncoder(random_state("ViT"), quick_gelu=quick).visual.transformer
     x = numbers(samples, 17, 128)
     expected = blocks.double().to(DEVICE).first(x.double())
     given = x.clone()
-    found = class_tokens(given, list(blocks.half().parameters()), blocks._heads, quick)
+    found = kernels(given, list(blocks.half().parameters()), blocks._heads, quick)
     assert torch.equal(given, x)
     assert cosine_similarity(found.double(), expected).min() > 0.99999
     assert (found - expected).norm() < 5e-3 * expected.norm()
@@ -90,11 +136,13 @@ def test_nothing_has_these_kernels_without_a_gpu():
         ({"is_cuda": False}, 512, False, False),
         ({"shape": (241, 17, 128)}, 512, False, True),
         ({"shape": (240, 17, 128)}, 512, False, False),
+        ({"shape": (1, 197, 128)}, 512, False, True),
+        ({"shape": (1, 197, 128)}, 508, False, False),
         ({}, 508, False, False),
         ({}, 512, True, False),
     ],
 )
-def test_kernels_are_for_many_aligned_rows_in_half_precision_without_gradients(
+def test_kernels_are_for_many_or_few_aligned_rows_in_half_precision_without_gradients(
     monkeypatch, given, hidden, with_gradients, has_kernels
 ):
     state = random_state("ViT")
@@ -104,7 +152,8 @@ def test_kernels_are_for_many_aligned_rows_in_half_precision_without_gradients(
                 state[name] = state[name][:hidden] if ".c_fc." in name else state[name][:, :hidden]
     transformer = ClipEncoder(state, quick_gelu=True).visual.transformer
     transformer.has_kernels = True
-    monkeypatch.setattr(triton_transformer, "class_tokens", lambda *given: torch.zeros(1))
+    for one in (triton_transformer, "class_tokens"), (triton_few_tokens, "class_tokens_of_few"):
+        monkeypatch.setattr(*one, lambda *given: torch.zeros(1))
     monkeypatch.setattr(ClipBlock, "forward", lambda block, x: x)
     monkeypatch.setattr(ClipBlock, "first", lambda block, x: torch.ones(1, 1))
     x = SimpleNamespace(**{"is_cuda": True, "dtype": torch.float16, "shape": (256, 17, 128)} | given)
@@ -113,9 +162,10 @@ def test_kernels_are_for_many_aligned_rows_in_half_precision_without_gradients(
 
 
 @pytest.mark.skipif(not HAS_GPU, reason="no GPU")
-def test_features_are_those_of_pytorchs_own_kernels():
+@pytest.mark.parametrize("count", [1, 64])
+def test_features_are_those_of_pytorchs_own_kernels(count):
     encoder = ClipEncoder(random_state("ViT", small=False), quick_gelu=True).ready("cuda", torch.float16)
-    pixels = torch.randint(0, 256, (64, 3, 224, 224), dtype=torch.uint8, device="cuda")
+    pixels = torch.randint(0, 256, (count, 3, 224, 224), dtype=torch.uint8, device="cuda")
     assert encoder.visual.transformer.has_kernels
     ours = encoder.encode(pixels)
     encoder.visual.transformer.has_kernels = False

@@ -21,15 +21,15 @@ development sets (`benchmarks/balance.py`).
 
 from torch import Tensor
 
-_PAIRS = 10
-_LEAK, _DOMINANCE, _SHARPNESS = 0.2, 0.12, 8
+PAIRS = 10
+LEAK, DOMINANCE, _SHARPNESS = 0.2, 0.12, 8
 
 
 def openness(t: Tensor, total: Tensor, squares: Tensor) -> Tensor:
     """f after t samples with the sums Σs (C) and Σ‖s‖², in float64."""
     t, classes = t.double(), len(total)
     agreeing = classes * (total.square().sum() - squares)
-    excess = ((agreeing + _PAIRS) / (t * (t - 1) + _PAIRS) - 1).clamp_min(0)
+    excess = ((agreeing + PAIRS) / (t * (t - 1) + PAIRS) - 1).clamp_min(0)
     with_itself = squares / t.clamp_min(1)
     leak, dominance = excess * (1 - with_itself), excess / (classes * with_itself - 1).clamp_min(1e-9)
-    return 1 / (1 + (leak / _LEAK) ** _SHARPNESS + (dominance / _DOMINANCE) ** _SHARPNESS)
+    return 1 / (1 + (leak / LEAK) ** _SHARPNESS + (dominance / DOMINANCE) ** _SHARPNESS)

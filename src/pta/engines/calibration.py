@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 GRID = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 11.0, 15.0)
-_FEWEST = 1 / 200  # the smallest weight of a sample
-_LESS_ERROR = 0.8  # the method's errors in units of those that zero-shot expects
-_FIRST, _FIRST_COUNTS = 4.0, 20  # τ̂ before the first sample, and how many samples that counts
+FEWEST = 1 / 200  # the smallest weight of a sample
+LESS_ERROR = 0.8  # the method's errors in units of those that zero-shot expects
+FIRST, FIRST_COUNTS = 4.0, 20  # τ̂ before the first sample, and how many samples that counts
 _ROWS = 1024  # weights of older samples would underflow
-_SMALLEST = 2.2250738585072014e-308  # normal float64: what two equal gaps are taken to differ by
+SMALLEST = 2.2250738585072014e-308  # normal float64: what two equal gaps are taken to differ by
 _NUMBERS_AT_ONCE = 2**17  # which stay in a processor's cache
 
 
@@ -25,17 +25,17 @@ def temperatures_in_order(gaps: Tensor, count: Tensor, scores: Tensor, confidenc
 
     `scores` are the method's logits, B×C; `confidence` is max softmax(z), B.
     """
-    target = confidence.double().mul(_LESS_ERROR).add_(1 - _LESS_ERROR)
+    target = confidence.double().mul(LESS_ERROR).add_(1 - LESS_ERROR)
     excess = _confidences(scores) - target[:, None]
     if len(excess) == 1:
         tau = temperatures(gaps[None], count)
-        gaps.lerp_(excess[0], count.double().add_(1).reciprocal_().clamp_min_(_FEWEST))
+        gaps.lerp_(excess[0], count.double().add_(1).reciprocal_().clamp_min_(FEWEST))
         count.add_(1)
         return tau
     found = []
     for rows in torch.split(excess, _ROWS):
         t = count + torch.arange(len(rows), device=rows.device)
-        rate = (1 / (t + 1).double()).clamp_min(_FEWEST)
+        rate = (1 / (t + 1).double()).clamp_min(FEWEST)
         kept = torch.where(t == 0, 1.0, 1 - rate).cumprod(dim=0)[:, None]  # there is nothing to keep at t = 0
         start = gaps * (t[0] > 0)
         after = kept * (start + (rate[:, None] * rows / kept).cumsum(dim=0))
@@ -49,9 +49,9 @@ def temperatures(gaps: Tensor, count: Tensor) -> Tensor:
     """τ of …×13 gaps, none above the one before, after so many samples."""
     grid, above = _grid(gaps), gaps[..., :-1]
     # the part of each step of the grid that is before the zero
-    before = above.div((above - gaps[..., 1:]).clamp_min_(_SMALLEST)).clamp_(0, 1)
+    before = above.div((above - gaps[..., 1:]).clamp_min_(SMALLEST)).clamp_(0, 1)
     zero = (before @ grid.diff()).add_(GRID[0])
-    return zero.mul_(count).add_(_FIRST_COUNTS * _FIRST).div_(count + _FIRST_COUNTS).div_(2).add_(2)
+    return zero.mul_(count).add_(FIRST_COUNTS * FIRST).div_(count + FIRST_COUNTS).div_(2).add_(2)
 
 
 def _confidences(scores: Tensor) -> Tensor:
@@ -66,10 +66,11 @@ def _confidences(scores: Tensor) -> Tensor:
 def _grid(like: Tensor) -> Tensor:
     """The grid in float64 on the device of a tensor. It is kept, because a CUDA graph cannot copy it from the host."""
     if type(like) is Tensor:
-        return _grid_on(like.device)
+        return grid_on(like.device)
     return torch.cat([like.new_full((1,), theta, dtype=torch.float64) for theta in GRID])  # without numbers
 
 
 @cache
-def _grid_on(device: torch.device) -> Tensor:
+def grid_on(device: torch.device) -> Tensor:
+    """The grid on a device, float64."""
     return torch.tensor(GRID, dtype=torch.float64, device=device)

@@ -12,7 +12,7 @@ For each sample, with t samples before it, u = (7/8)ᵗ, the running means e_f a
 4. The sample is counted in e_f, e_s and m.
 
 The rule and its constants are ours, chosen on development sets. All of it is linear in s but for step 3, so that a
-batch is a few products with triangular matrices. A GPU has two kernels for it (`pta.engines.gpu.triton_prior`).
+batch is a few products with triangular matrices. A GPU has kernels for it (`pta.engines.gpu.triton_prior`).
 """
 
 from collections.abc import Callable
@@ -24,15 +24,14 @@ import torch
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.engines.gpu import processors
 
-FAST, _SLOW, FORGET = 1 / 8, 1 / 64, 1 / 256  # rates
+FAST, SLOW, FORGET = 1 / 8, 1 / 64, 1 / 256  # rates
 ORDERED = 1.7
 """Above this agreement the last samples were ordered, and the gate is more open than closed."""
 START = 10  # samples that 1/C counts in the mean over the stream
-WEIGHT, _CAUTION = 8, 2  # of what A and B count, and of what both start with
+WEIGHT, CAUTION = 8, 2  # of what A and B count, and of what both start with
 _SHARPNESS = 16
-_STRENGTH = 1.5
+STRENGTH = 1.5
 _ROWS = 64  # the products within a block grow with its square
 
 _Number = TypeVar("_Number", Tensor, float)
@@ -58,12 +57,7 @@ class LocalPrior:
 
     def learn(self, s: Tensor) -> Tensor:
         """ℓ of B samples in order, each at its turn, B×C, which are then counted."""
-        if not processors.triton_runs_on(s.device):
-            return torch.cat([self._learn(block) for block in torch.split(s, _ROWS)])
-        from pta.engines.gpu.triton_prior import MOST_SAMPLES, learn_on_gpu
-
-        parts = [learn_on_gpu(block, *vars(self).values()) for block in torch.split(s, MOST_SAMPLES)]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        return torch.cat([self._learn(block) for block in torch.split(s, _ROWS)])
 
     def _learn(self, s: Tensor) -> Tensor:
         found, by_chance, recent = self._count(s)
@@ -87,7 +81,7 @@ class LocalPrior:
         def recent() -> Tensor:
             return ((at.fast + at.slow) @ s).addr_(at.of_fast, running_before[0]).addr_(at.of_slow, running_before[1])
 
-        for running, rate, into in ((self.fast, FAST, at.into_fast), (self.slow, _SLOW, at.into_slow)):
+        for running, rate, into in ((self.fast, FAST, at.into_fast), (self.slow, SLOW, at.into_slow)):
             running.mul_((1 - rate) ** n).add_(into.to(s) @ s)
         self.mean.mul_(weight).add_(s.sum(dim=0)).div_(weight + n)
         self.found.copy_(found[-1])
@@ -120,22 +114,22 @@ def _within_block(n: int, device: torch.device) -> _Block:
     age = torch.arange(n, dtype=torch.float64, device=device)
     between = age[:, None] - age - 1  # samples after the one of the column and before the one of the row
     before = between >= 0
-    fast, slow = (rate * torch.pow(1 - rate, between.clamp_min(0)) * before for rate in (FAST, _SLOW))
-    of_fast, of_slow = (torch.pow(1 - rate, age) for rate in (FAST, _SLOW))
+    fast, slow = (rate * torch.pow(1 - rate, between.clamp_min(0)) * before for rate in (FAST, SLOW))
+    of_fast, of_slow = (torch.pow(1 - rate, age) for rate in (FAST, SLOW))
     kept = torch.pow(1 - FORGET, (between + 1).clamp_min(0)) * (between >= -1)
-    into = (rate * torch.pow(1 - rate, age.flip(0)) for rate in (FAST, _SLOW))
+    into = (rate * torch.pow(1 - rate, age.flip(0)) for rate in (FAST, SLOW))
     return _Block(age, before, fast, slow, of_fast, of_slow, kept, torch.pow(1 - FORGET, age + 1), *into)
 
 
 def _gate(found: Tensor, by_chance: Tensor) -> Tensor:
     """1.5·(1−ρ)."""
     odds = (agreement(found, by_chance) / ORDERED) ** _SHARPNESS
-    return _STRENGTH * odds / (1 + odds)
+    return STRENGTH * odds / (1 + odds)
 
 
 def agreement(found: _Number, by_chance: _Number) -> _Number:
     """r: about 1 for a shuffled stream."""
-    return (found + _CAUTION) / (by_chance + _CAUTION)
+    return (found + CAUTION) / (by_chance + CAUTION)
 
 
 def _log_frequency(recent: Tensor) -> Tensor:

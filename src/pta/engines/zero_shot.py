@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.plain import is_host_readable
 from pta.core.samples import Samples
 from pta.engines.gpu import processors
+from pta.engines.local_prior import LocalPrior
 
 _NUMBERS_AT_ONCE = 2**22  # 32 MiB in float64, of which a method holds a few
 _MOST_AT_ONCE = 1024
@@ -35,10 +35,24 @@ class ZeroShot:
             return self.classifier.logits(self.samples.features)
         return self.exact_logits.to(self.classifier.anchors.dtype, copy=True)
 
+    def put_prior(self, prior: LocalPrior) -> None:
+        """Add the prior of these samples, in order, to z; it learns them."""
+        if processors.triton_runs_on(self.text_logits.device):
+            from pta.engines.gpu.triton_prior import learn_on_gpu
+
+            vars(self).update(learn_on_gpu(self.text_logits, *vars(prior).values())._asdict())
+        else:
+            self.log_prior = prior.learn(self.text_probabilities)
+
     @cached_property
     def exact_logits(self) -> Tensor:
         """z, B×C, float64."""
         return self._shifted(self.text_logits)
+
+    @cached_property
+    def softmax(self) -> Tensor:
+        """The softmax of z, B×C, float64."""
+        return self.exact_logits.softmax(dim=1)
 
     def exact_logits_of(self, rows: NDArray[np.int64]) -> Tensor:
         """z of some of the samples, float64."""
@@ -67,7 +81,7 @@ class ZeroShot:
     def probabilities(self) -> Tensor:
         """p, B×C, float64: softmax(z), or, where features are the mean of views, the mean of theirs."""
         if self.samples.most_confident is None:
-            return self.exact_logits.softmax(dim=1)
+            return self.softmax
         p = torch.zeros_like(self.exact_logits)
         for views in self.samples.most_confident.unbind(1):  # one view of each sample at a time bounds memory
             p += self._shifted(exact_logits(self.classifier, views)).softmax(dim=1)
@@ -93,8 +107,7 @@ def exact_logits(classifier: ZeroShotClassifier, features: Tensor) -> Tensor:
         from pta.engines.gpu.triton_touches import exact_logits_of_one
 
         return exact_logits_of_one(classifier, features)
-    anchors = classifier.exact_anchors if is_host_readable(classifier.anchors) else classifier.anchors.double()
-    return classifier.scores(features.double() @ anchors.T)
+    return classifier.scores(features.double() @ classifier.exact_anchors.T)
 
 
 def samples_at_once(classifier: ZeroShotClassifier, views: int = 1) -> int:

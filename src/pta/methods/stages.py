@@ -10,6 +10,7 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.core.samples import Samples
 from pta.engines.balance import openness
 from pta.engines.calibration import GRID, temperatures, temperatures_in_order
+from pta.engines.gpu import processors
 from pta.engines.local_prior import LocalPrior
 from pta.engines.zero_shot import ZeroShot
 from pta.methods.state import DISTRIBUTIONS, LARGEST_COUNT, Pieces, between, doubles, full
@@ -67,11 +68,15 @@ class Stages:
         front = self._front = ZeroShot(classifier, samples)
         try:
             if self._prior and learn:  # a sample that is not learned has no place in the order
-                prior = LocalPrior(*(self._pieces[f"local_{name}"].tensor for name in _PRIOR))
-                front.log_prior = prior.learn(front.text_probabilities)
+                front.put_prior(LocalPrior(*(self._pieces[f"local_{name}"].tensor for name in _PRIOR)))
             logits = answer(samples)
         finally:
             self._front = None
+        if learn and (self._gate or self.matched) and processors.triton_runs_on(logits.device):
+            from pta.engines.gpu.triton_stages import answer_on_gpu
+
+            state = self._pieces.tensors()
+            return answer_on_gpu(front, logits, state, logit_factor, gate=self._gate, matched=self.matched)
         answered = self._behind_gate(front, logits, logit_factor, learn=learn) if self._gate else logits
         if not self.matched:
             return answered
@@ -107,7 +112,12 @@ class Stages:
         """Open or close the gate by all samples so far."""
         if self._gate:
             seen, total, squares, open_by = (self._pieces[name].tensor for name in ("seen", *GATE_SUMS, "gate_open"))
-            open_by.copy_(openness(seen, total, squares))
+            if processors.triton_runs_on(total.device):
+                from pta.engines.gpu.triton_stages import open_gate_on_gpu
+
+                open_gate_on_gpu(seen, total, squares, open_by)
+            else:
+                open_by.copy_(openness(seen, total, squares))
 
 
 def _fresh_prior(name: str, classifier: ZeroShotClassifier) -> Tensor:

@@ -38,7 +38,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import threshold
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import (
@@ -53,8 +52,9 @@ from pta.core.parameters import (
     prior_in_front,
 )
 from pta.core.samples import LARGEST_NORM, LONGEST_MEAN, Samples
-from pta.engines.whitened.layer import Kept, Layer, TextPrototypes
-from pta.engines.whitened.within_class import contradiction_of_sums, relative_covariance, scatter_within_classes
+from pta.engines.whitened.layer import Kept, Layer
+from pta.engines.whitened.layer_state import AllSamples, Shrinkage, TextPrototypes
+from pta.engines.whitened.within_class import contradiction_of_sums
 from pta.engines.zero_shot import samples_at_once
 from pta.errors import StateMismatch
 from pta.methods.adapter import Adapter
@@ -159,43 +159,27 @@ class WPTA(Adapter):
 
     def _scores(self, samples: Samples, *, learn: bool) -> Tensor:
         """Steps 1 to 5."""
-        x, z = samples.features.double(), self.zero_shot(samples).exact_logits
-        scores = z
+        front = self.zero_shot(samples)
+        scores = z = front.exact_logits
         for layer in self._layers:
-            s = scores.softmax(dim=1)
-            w = threshold(s, self.least_weight, 0.0)
-            cosines = layer.score(x, w, self.centre, self._texts.part, learn=learn)
-            scores = torch.add(z, cosines, alpha=self.image_weight * self.classifier.scale, out=cosines)
-        if learn:
-            self._count(x)
+            s = front.softmax if scores is z else scores.softmax(dim=1)
+            scores = layer.score(samples.features, s, z, learn=learn)
         return scores.to(samples.features.dtype)
 
     def _step_labelled(self, samples: Samples, label: int) -> Tensor:
-        answer, x = self._scores(samples, learn=False), samples.features.double()
-        w = x.new_zeros(1, self.classifier.classes)
+        answer, z = self._scores(samples, learn=False), self.zero_shot(samples).exact_logits
+        w = torch.zeros_like(z)
         w[0, label] = self.label_weight
         for layer in self._layers:
-            layer.score(x, w, self.centre, self._texts.part, learn=True)
-        self._count(x)
+            replace(layer, least_weight=0.0).score(samples.features, w, z, learn=True)
         return answer
-
-    def _count(self, x: Tensor) -> None:
-        """Step 5; the position is counted elsewhere."""
-        self.total += x.sum(dim=0)
-        self.gram.addmm_(x.T, x)
 
     def refresh_state(self) -> None:
         """Step 6."""
         super().refresh_state()
-        t, texts = self.seen.clamp_min(1).double(), self._texts
-        self.centre.copy_((texts.mean + self.total) / (1 + self.seen))
+        self.centre.copy_((self._texts.mean + self.total) / (1 + self.seen))
         for layer in self._layers:
-            dtype = layer.metric.dtype
-            scatter = scatter_within_classes(t, self.total, self.gram, layer.sums, layer.weights, dtype)
-            enough = (t >= self.first_metric) & (scatter.trace() >= self.least_spread * t)
-            ridge = torch.where(enough, self.ridge + self.early_ridge / t, 1.0)
-            relative, largest = relative_covariance(scatter, ridge, enough, dtype), 1 + len(scatter) / self.ridge
-            layer.refresh(relative, ridge, largest, self.centre, texts.part)
+            layer.refresh(Shrinkage(self.ridge, self.early_ridge, self.first_metric, self.least_spread))
 
     @property
     def learned(self) -> Sums:
@@ -234,13 +218,12 @@ class WPTA(Adapter):
             if taken is refreshed:
                 after.refresh_state()
         for layer in after._layers:
-            layer.measure(after.centre, after._texts.part)
+            layer.measure()
         self._put_checked(after.state(), "the state with the sums")
 
     def frozen_layers(self) -> list[tuple[Tensor, Tensor, Tensor]]:
         """For each layer E, P and the squared lengths of E in P: what a sample that is not learned is scored by."""
-        texts = self._texts.part
-        return [(layer.prototypes(self.centre, texts), layer.metric, layer.squares) for layer in self._layers]
+        return [(layer.prototypes(), layer.metric, layer.squares) for layer in self._layers]
 
     def reset(self, classes: Iterable[int] | None = None) -> None:
         """Forget everything, or only the sums of some classes; centre and metric then stay until they are refreshed.
@@ -254,12 +237,19 @@ class WPTA(Adapter):
             self.refresh_state()
             return
         for layer in self._layers:
-            layer.measure(self.centre, self._texts.part)
+            layer.measure()
 
     @property
     def _layers(self) -> list[Layer]:
-        pairs = zip(self._layer_names, self._kept, strict=True)
-        return [Layer(*[*(getattr(self, name) for name in names), kept]) for names, kept in pairs]
+        state = self.state()
+        return [self._layer(place, state, kept) for place, kept in enumerate(self._kept)]
+
+    def _layer(self, place: int, state: Mapping[str, Tensor], kept: Kept) -> Layer:
+        sums, weights, metric, squares = (state[name] for name in self._layer_names[place])
+        of_all = AllSamples(state["seen"], state["total"], state["gram"])
+        texts, factor = self._texts.part.to(state["centre"].device), self.image_weight * self.classifier.scale
+        learned = sums, weights, metric, squares, of_all
+        return Layer(*learned, place == 0, state["centre"], texts, self.least_weight, factor, kept)
 
     @property
     def _layer_names(self) -> list[list[str]]:
@@ -270,23 +260,22 @@ class WPTA(Adapter):
     def _texts(self) -> TextPrototypes:
         # kept as long as the classifier: a recorded step reads it where it is
         if self._known_texts is None or self._known_texts.classifier is not self.classifier:
-            self._known_texts = TextPrototypes.of(self.classifier, self.text_weight, self._layers[0].metric.dtype)
+            self._known_texts = TextPrototypes.of(self.classifier, self.text_weight, self.state()["metric"].dtype)
         return self._known_texts
 
     def _state_replaced(self) -> None:
         self._kept = [Kept() for _ in self._layer_names]
 
     def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
-        for names in self._layer_names:
-            sums, weights, metric, squares = (state[name] for name in names)
-            wrong = contradiction_of_sums(float(state["seen"]), state["total"], state["gram"], sums, weights)
-            if wrong:
-                return f"{names[0]}: {wrong}"
-            layer = Layer(sums, weights, metric, torch.empty_like(squares), Kept())
-            layer.measure(state["centre"], self._texts.part.to(squares.device))
-            slack = _ROUNDING_OF_SQUARES * (1 + self.text_weight + weights) ** 2
-            if not bool(((squares - layer.squares).abs() <= slack).all()):
-                return f"{names[3]} are not those of the prototypes"
+        for place, (sums, _, _, squares) in enumerate(self._layer_names):
+            layer = self._layer(place, {**state, squares: torch.empty_like(state[squares])}, Kept())
+            t, total, gram = layer.of_all
+            if wrong := contradiction_of_sums(float(t), total, gram, layer.sums, layer.weights):
+                return f"{sums}: {wrong}"
+            layer.measure()
+            slack = _ROUNDING_OF_SQUARES * (1 + self.text_weight + layer.weights) ** 2
+            if not bool(((state[squares] - layer.squares).abs() <= slack).all()):
+                return f"{squares} are not those of the prototypes"
         return None
 
     def _first_metric(self, classifier: ZeroShotClassifier) -> Tensor:

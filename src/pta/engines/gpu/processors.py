@@ -1,6 +1,6 @@
 """Which compilers and kernels can be used on this machine."""
 
-from functools import cache, partial
+from functools import cache
 from importlib.util import find_spec
 
 import torch
@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from pta.door.foreign import works
 from pta.door.private_cache import keep_code_private
 
-_OLDEST_FOR_TRITON, _OLDEST_FOR_TRANSFORMERS = (8, 0), (9, 0)  # compute capability
+_OLDEST_FOR_TRITON = (8, 0)  # compute capability
 
 
 @cache
@@ -29,12 +29,21 @@ def triton_runs_on(device: torch.device) -> bool:
 @cache
 def transformer_runs_on(device: torch.device) -> bool:
     """Whether a vision transformer in half precision has kernels there."""
-    if not triton_runs_on(device) or torch.cuda.get_device_capability(device) < _OLDEST_FOR_TRANSFORMERS:
+    if not triton_runs_on(device):
         return False
+    from pta.engines.gpu.triton_ahead import launches_ahead
+
+    if not launches_ahead(device):
+        return False
+    from pta.engines.gpu.triton_few_tokens import TILINGS, small_product
     from pta.engines.gpu.triton_transformer import FEWEST_ROWS, linear_with_gelu
 
     x = torch.zeros(FEWEST_ROWS, 64, device=device, dtype=torch.float16)
-    trial = partial(linear_with_gelu, x, x[:64], x[0], quick=True)
+
+    def trial() -> None:
+        linear_with_gelu(x, x[:64], x[0], quick=True)
+        small_product(TILINGS["up"], x[:64], x[:64], x[0], quick=True)
+
     return works(trial, "vision transformers do without their GPU kernels")
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from pta.core.classifier import ZeroShotClassifier
+from pta.engines.gpu.triton_ahead import launches_ahead, wait_for_inputs
 from pta.engines.pta.rule import DOUBT, Rule
 
 _CLASSES_AT_ONCE = 1024  # in a program that computes probabilities
@@ -45,8 +46,9 @@ def exact_logits_of_one(classifier: ZeroShotClassifier, feature: Tensor) -> Tens
     if not isinstance(z, FakeTensor):  # without numbers no kernel can be launched
         numbers = classifier.classes, classifier.dim, *split(classifier.scale), *split(classifier.bias)
         with torch.cuda.device_of(z):
+            ahead = launches_ahead(z.device)
             _score_exactly[(triton.cdiv(classifier.classes, _FEW.value),)](
-                *(feature.contiguous(), classifier.anchors, z, *numbers), num_warps=1
+                *(feature.contiguous(), classifier.anchors, z, *numbers), AHEAD=ahead, num_warps=1, launch_pdl=ahead
             )
     return z
 
@@ -62,6 +64,12 @@ def split(number: float) -> tuple[float, float]:
     return near, number - near
 
 
+def split_below(number: float) -> tuple[float, float]:
+    """The same, of which the sum is the number or hardly less: what exceeds the number exceeds it, too."""
+    near, rest = split(number)
+    return near, float(np.nextafter(np.float32(rest), np.float32(-np.inf)))
+
+
 @triton.jit
 def whole(near, rest):
     """A number that `split` has split."""
@@ -69,8 +77,9 @@ def whole(near, rest):
 
 
 @triton.jit
-def _score_exactly(feature, anchors, z, C, d, scale, scale_rest, bias, bias_rest):
+def _score_exactly(feature, anchors, z, C, d, scale, scale_rest, bias, bias_rest, AHEAD: tl.constexpr):
     """The logits of one sample for a few classes."""
+    wait_for_inputs(AHEAD)
     few = tl.program_id(0) * _FEW + tl.arange(0, _FEW)
     scaled = _exact_logits(feature, anchors, few, C, d, whole(scale, scale_rest))
     tl.store(z + few, scaled + whole(bias, bias_rest), mask=few < C)

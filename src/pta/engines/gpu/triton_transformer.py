@@ -5,6 +5,7 @@ writes all rows again: a fifth of the time. Here the activation is part of the p
 added by a product, or by the layer norm that reads them.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,8 +15,10 @@ from torch import Tensor
 from torch.nn.functional import linear, scaled_dot_product_attention
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from pta.engines.gpu.triton_ahead import wait_for_inputs
+
 FEWEST_ROWS = 4096
-"""Of fewer rows, PyTorch's own kernels are faster."""
+"""Of fewer rows, PyTorch's own kernels are faster, or those of `triton_few_tokens`."""
 
 _EPS = 1e-5  # of all layer norms of CLIP
 _OF_BLOCK = 12  # weights and biases
@@ -30,11 +33,9 @@ def class_tokens(x: Tensor, weights: list[Tensor], heads: int, quick: bool) -> T
     x = x.flatten(0, 1).clone()
     branch: Any = None  # what the block before adds to x, beside the bias
     bias: Any = None
-    for start in range(0, len(weights), _OF_BLOCK):
-        of_block = weights[start : start + _OF_BLOCK]
+    for of_block, is_last in blocks_of(weights):
         norm, shift, qkv, qkv_bias, out, out_bias, norm_2, shift_2, up, up_bias, down, down_bias = of_block
         rows = add_and_normalise(x, branch, bias, norm, shift)
-        is_last = start + _OF_BLOCK == len(weights)  # where only the class tokens are wanted
         if is_last:
             x = x.view(samples, length, width)[:, 0].contiguous()
         x.addmm_(_attended(rows.view(samples, length, width), qkv, qkv_bias, heads, is_last), out.T)
@@ -46,6 +47,12 @@ def class_tokens(x: Tensor, weights: list[Tensor], heads: int, quick: bool) -> T
 @class_tokens.register_fake
 def _(x: Tensor, weights: list[Tensor], heads: int, quick: bool) -> Tensor:
     return x.new_empty(len(x), x.shape[2])
+
+
+def blocks_of(weights: list[Tensor]) -> Iterator[tuple[list[Tensor], bool]]:
+    """The weights and biases of each block, and whether it is the last, of which only the class tokens are wanted."""
+    for start in range(0, len(weights), _OF_BLOCK):
+        yield weights[start : start + _OF_BLOCK], start + _OF_BLOCK == len(weights)
 
 
 def _attended(rows: Tensor, weight: Tensor, bias: Tensor, heads: int, only_first: bool) -> Tensor:
@@ -62,37 +69,56 @@ def _attended(rows: Tensor, weight: Tensor, bias: Tensor, heads: int, only_first
     return scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(0, 1).flatten(1)
 
 
-def add_and_normalise(x: Tensor, branch: Tensor | None, bias: Tensor | None, weight: Tensor, shift: Tensor) -> Tensor:
-    """The layer norm of x + branch + bias, row by row; if there is a branch, the sum takes the place of x."""
-    out, (rows, width) = torch.empty_like(x), x.shape
+def add_and_normalise(
+    x: Tensor,
+    branch: Tensor | None,
+    bias: Tensor | None,
+    weight: Tensor,
+    shift: Tensor,
+    into: Tensor | None = None,
+    warps: int = 1,
+    ahead: bool = False,
+) -> Tensor:
+    """The layer norm of x + branch + bias, row by row; if there is a branch, the sum is kept, in place of x or `into`.
+
+    A branch may be given in parts, which are added up. `ahead` says whether it is launched ahead (`triton_ahead`).
+    """
+    out, (rows, width) = x.new_empty(x.shape), x.shape
     given = x, x if branch is None else branch, x if bias is None else bias
     with torch.cuda.device_of(x):
         _add_and_normalise[(rows,)](
-            *(*given, weight, shift, out, width, _EPS),
-            HAS_BRANCH=branch is not None,
+            *(*given, weight, shift, x if into is None else into, out, x.stride(0), width, _EPS),
+            PARTS=0 if branch is None else branch.numel() // x.numel(),
             HAS_BIAS=bias is not None,
             D=triton.next_power_of_2(width),
-            num_warps=1,
+            AHEAD=ahead,
+            num_warps=warps,
+            launch_pdl=ahead,
         )
     return out
 
 
 @triton.jit
 def _add_and_normalise(
-    x, branch, bias, weight, shift, out, width, eps, HAS_BRANCH: tl.constexpr, HAS_BIAS: tl.constexpr, D: tl.constexpr
-):
+    x, branch, bias, weight, shift, into, out, stride, width, eps,
+    PARTS: tl.constexpr, HAS_BIAS: tl.constexpr, D: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
     at = tl.arange(0, D)
     here, inside = tl.program_id(0).to(tl.int64) * width + at, at < width
-    numbers = tl.load(x + here, mask=inside, other=0.0).to(tl.float32)
+    scale = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
+    centre = tl.load(shift + at, mask=inside, other=0.0).to(tl.float32)
+    numbers = tl.zeros((D,), tl.float32)
     if HAS_BIAS:
         numbers += tl.load(bias + at, mask=inside, other=0.0).to(tl.float32)
-    if HAS_BRANCH:
-        numbers += tl.load(branch + here, mask=inside, other=0.0).to(tl.float32)
-        tl.store(x + here, numbers.to(x.dtype.element_ty), mask=inside)
+    wait_for_inputs(AHEAD)
+    numbers += tl.load(x + tl.program_id(0).to(tl.int64) * stride + at, mask=inside, other=0.0).to(tl.float32)
+    for part in tl.static_range(PARTS):
+        there = branch + here + part * tl.num_programs(0).to(tl.int64) * width
+        numbers += tl.load(there, mask=inside, other=0.0).to(tl.float32)
+    if PARTS > 0:
+        tl.store(into + here, numbers.to(into.dtype.element_ty), mask=inside)
     apart = tl.where(inside, numbers - tl.sum(numbers, 0) / width, 0.0)
-    normal = apart * tl.rsqrt(tl.sum(apart * apart, 0) / width + eps)
-    normal *= tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
-    normal += tl.load(shift + at, mask=inside, other=0.0).to(tl.float32)
+    normal = apart * tl.rsqrt(tl.sum(apart * apart, 0) / width + eps) * scale + centre
     tl.store(out + here, normal.to(out.dtype.element_ty), mask=inside)
 
 
@@ -129,11 +155,15 @@ def _linear_with_gelu(
             total = tl.dot(x.load([row, start]), weight.load([column, start]).T, total)
         at = column + tl.arange(0, N)
         total += tl.load(bias + at, mask=at < outputs, other=0.0).to(tl.float32)[None, :]
-        if QUICK:
-            total = total / (1 + tl.exp(-1.702 * total))
-        else:
-            total = 0.5 * total * (1 + tl.erf(0.7071067811865476 * total))
+        total = activated(total, QUICK)
         # in two halves, which need half of the memory on their way
         left, right = tl.split(tl.permute(tl.reshape(total, (M, 2, N // 2)), (0, 2, 1)))
         out.store([row, column], left.to(out.dtype))
         out.store([row, column + N // 2], right.to(out.dtype))
+
+
+@triton.jit
+def activated(x, QUICK: tl.constexpr):
+    if QUICK:
+        return x / (1 + tl.exp(-1.702 * x))
+    return 0.5 * x * (1 + tl.erf(0.7071067811865476 * x))

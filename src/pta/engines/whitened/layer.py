@@ -12,32 +12,15 @@ is computed by single operations on its own numbers, so that it has the same bit
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
+from torch.nn.functional import threshold
 
-from pta.core.classifier import ZeroShotClassifier
 from pta.core.plain import is_host_readable
 from pta.engines.gpu import processors
-from pta.engines.whitened.within_class import SHORTEST, inverse_by_products, squares_in
-
-
-@dataclass(frozen=True)
-class TextPrototypes:
-    """What the anchors of a classifier give to the prototypes."""
-
-    classifier: ZeroShotClassifier
-    mean: Tensor  # t̄, d, float64
-    part: Tensor  # what the text of each class counts, C×d
-
-    @classmethod
-    @lru_cache(maxsize=8)
-    def of(cls, classifier: ZeroShotClassifier, weight: float, dtype: torch.dtype) -> "TextPrototypes":
-        """Those of texts that count as so many samples, for products in a precision; adapters share them."""
-        anchors = classifier.anchors.double()
-        mean = anchors.mean(dim=0)
-        return cls(classifier, mean, (weight * (anchors - mean)).to(dtype))
+from pta.engines.whitened.layer_state import LayerState, Shrinkage
+from pta.engines.whitened.within_class import SHORTEST, inverse_by_products, scatter_within_classes, squares_in
 
 
 @dataclass
@@ -48,46 +31,101 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Layer:
-    """What is learned about the classes, and the metric that they are scored in."""
+class Layer(LayerState):
+    """The computations on what a layer has learned."""
 
-    sums: Tensor  # M, C×d, float64: weighted sums of features
-    weights: Tensor  # n, C, float64: sums of the weights
-    metric: Tensor  # P, d×d
-    squares: Tensor  # C, float64: ‖E_c‖² in the metric
     kept: Kept
 
-    def refresh(self, relative: Tensor, ridge: Tensor, largest: float, centre: Tensor, texts: Tensor) -> None:
-        """Take P = relative⁻¹/ridge, where `largest` bounds the eigenvalues, and another centre than before."""
+    def refresh(self, how: Shrinkage) -> None:
+        """Take the metric of all that was learned; the centre is another than before."""
         self.kept.prototypes = None
-        if is_host_readable(relative):
-            inverse = torch.cholesky_inverse(torch.linalg.cholesky_ex(relative).L)  # which reads whether it succeeded
-        else:
-            inverse = inverse_by_products(relative, largest)
-        self.metric.copy_(inverse).div_(ridge)
-        self.measure(centre, texts)
+        relative, ridge = self._relative_covariance(how)
+        largest = 1 + len(relative) / how.ridge  # eigenvalue
+        self.metric.copy_(self._inverse(relative, largest)).div_(ridge)
+        self.measure()
 
-    def measure(self, centre: Tensor, texts: Tensor) -> None:
+    def measure(self) -> None:
         """Compute the squares from the rest of the state."""
-        self.squares.copy_(squares_in(self.metric, self.prototypes(centre, texts)).clamp_min_(0))
+        prototypes = self.prototypes()
+        if self._has_products:
+            from pta.engines.gpu.triton_metric import add_product_on_gpu
 
-    def score(self, x: Tensor, w: Tensor, centre: Tensor, texts: Tensor, *, learn: bool) -> Tensor:
-        """The cosine of each sample with each prototype, which holds the sample's own contribution, B×C.
+            squares = add_product_on_gpu(prototypes, self.metric)[0].mul_(prototypes).sum(dim=1)
+        else:
+            squares = squares_in(self.metric, prototypes)
+        self.squares.copy_(squares.clamp_min_(0))
 
-        Samples are B×d and their weights B×C, both float64; the centre is d, float64, and the texts' part C×d. With
-        `learn` samples are learned in order, and each meets those before it. Otherwise each is on its own.
+    def score(self, x: Tensor, s: Tensor, z: Tensor, *, learn: bool) -> Tensor:
+        """z + factor·cosine of each sample with each prototype, which holds the sample's own contribution, B×C.
+
+        Samples are B×d; their weights s and logits z are B×C, both float64. With `learn` samples are learned in order,
+        and each meets those before it. Otherwise each is on its own.
         """
-        if learn and len(x) == 1 and processors.triton_runs_on(x.device):
-            from pta.engines.gpu.triton_whitened import learn_one_on_gpu
+        if not (learn and processors.triton_runs_on(x.device)):
+            return self._score(x.double(), threshold(s, self.least_weight, 0.0), z, learn=learn)
+        from pta.engines.gpu.triton_prior import MOST_SAMPLES
+        from pta.engines.gpu.triton_whitened import learn_one_on_gpu, learn_several_on_gpu
 
-            return learn_one_on_gpu(x, w, centre, texts, self.metric, self.sums, self.weights, self.squares)
-        y, prototypes = (x - centre).to(texts.dtype), self.prototypes(centre, texts)
+        if len(x) == 1:
+            return learn_one_on_gpu(self, x, s, z)
+        scores = []
+        for part, shares, logits in zip(*(torch.split(one, MOST_SAMPLES) for one in (x, s, z)), strict=True):
+            features, w = part.double(), threshold(shares, self.least_weight, 0.0)
+            scores.append(learn_several_on_gpu(self, features, w, logits))
+            self.sums.addmm_(w.T, features)
+            self._count(features)
+        return scores[0] if len(scores) == 1 else torch.cat(scores)
+
+    def prototypes(self) -> Tensor:
+        """E, C×d: the sums around the centre, and the texts' part."""
+        if self.kept.prototypes is not None:
+            return self.kept.prototypes
+        if processors.triton_runs_on(self.metric.device):
+            from pta.engines.gpu.triton_whitened import rows_on_gpu
+
+            return rows_on_gpu(self, self.sums[:0])
+        prototypes = self._rows(slice(None))
+        if is_host_readable(prototypes):
+            self.kept.prototypes = prototypes
+        return prototypes
+
+    def _relative_covariance(self, how: Shrinkage) -> tuple[Tensor, Tensor]:
+        """I + S/(tr S/d)/ridge, and the ridge; I and 1 while there is not enough to compute S from."""
+        if processors.triton_runs_on(self.metric.device):
+            from pta.engines.gpu.triton_metric import relative_covariance_on_gpu
+
+            return relative_covariance_on_gpu(self, how)
+        t, dtype = self.of_all.seen.clamp_min(1).double(), self.metric.dtype
+        scatter = scatter_within_classes(t, self.of_all.total, self.of_all.gram, self.sums, self.weights, dtype)
+        trace = scatter.trace()
+        enough = (t >= how.first_metric) & (trace >= how.least_spread * t)
+        ridge = torch.where(enough, how.ridge + how.early_ridge / t, 1.0)
+        relative = scatter.to(dtype).mul_(torch.where(enough, len(scatter) / trace / ridge, 0.0))
+        relative.diagonal().add_(1.0)
+        return relative, ridge
+
+    def _inverse(self, relative: Tensor, largest: float) -> Tensor:
+        if is_host_readable(relative):
+            return torch.cholesky_inverse(torch.linalg.cholesky_ex(relative).L)  # which reads whether it succeeded
+        if not self._has_products:
+            return inverse_by_products(relative, largest)
+        from pta.engines.gpu.triton_metric import inverse_on_gpu
+
+        return inverse_on_gpu(relative, largest)
+
+    @property
+    def _has_products(self) -> bool:
+        """Whether a GPU has kernels for products with the metric."""
+        return self.metric.dtype == torch.float32 and processors.triton_runs_on(self.metric.device)
+
+    def _score(self, x: Tensor, w: Tensor, z: Tensor, *, learn: bool) -> Tensor:
+        y, prototypes = (x - self.centre).to(self.texts.dtype), self.prototypes()
         turned = y @ self.metric
         among = turned @ y.T
         own, given = among.diagonal()[:, None], w.sum(dim=0)
         # the classes that move, where that can be read
         moved = given.nonzero()[:, 0] if is_host_readable(given) else slice(None)
-        weights = w[:, moved].to(texts.dtype)
+        weights = w[:, moved].to(y.dtype)
         cosines = turned @ prototypes.T
         products = cosines[:, moved] + (among.tril() @ weights if learn else own * weights)
         growth = (2 * products).addcmul_(own, weights, value=-1).mul_(weights)
@@ -101,30 +139,28 @@ class Layer:
         if learn:
             self.squares[moved] = (self.squares[moved] + growth.sum(dim=0)).clamp_min_(0)
             self.weights.add_(given)
-            self._add(x, w, moved, centre, texts)
-        return cosines.div_(_lengths(own)).clamp_(-1, 1)  # which rounding exceeds where a prototype almost vanishes
+            self._add(x, w, moved)
+            self._count(x)
+        cosines.div_(_lengths(own)).clamp_(-1, 1)  # which rounding exceeds where a prototype almost vanishes
+        return torch.add(z, cosines, alpha=self.factor, out=cosines)
 
-    def prototypes(self, centre: Tensor, texts: Tensor) -> Tensor:
-        """E, C×d: the sums around the centre, and the texts' part."""
-        if self.kept.prototypes is not None:
-            return self.kept.prototypes
-        prototypes = self._rows(slice(None), centre, texts)
-        if is_host_readable(prototypes):
-            self.kept.prototypes = prototypes
-        return prototypes
+    def _rows(self, classes: Tensor | slice) -> Tensor:
+        around = self.weights[classes, None] * self.centre
+        return torch.sub(self.sums[classes], around, out=around).to(self.texts.dtype).add_(self.texts[classes])
 
-    def _rows(self, classes: Tensor | slice, centre: Tensor, texts: Tensor) -> Tensor:
-        around = self.weights[classes, None] * centre
-        return torch.sub(self.sums[classes], around, out=around).to(texts.dtype).add_(texts[classes])
-
-    def _add(self, x: Tensor, w: Tensor, moved: Tensor | slice, centre: Tensor, texts: Tensor) -> None:
+    def _add(self, x: Tensor, w: Tensor, moved: Tensor | slice) -> None:
         if self.kept.prototypes is None or isinstance(moved, slice):
             self.sums.addmm_(w.T, x)
             return
         few = w[:, moved]
         rows, columns = few.nonzero(as_tuple=True)
         self.sums.index_add_(0, moved[columns], few[rows, columns, None] * x[rows])
-        self.kept.prototypes[moved] = self._rows(moved, centre, texts)
+        self.kept.prototypes[moved] = self._rows(moved)
+
+    def _count(self, x: Tensor) -> None:
+        if self.counts:
+            self.of_all.total.add_(x.sum(dim=0))
+            self.of_all.gram.addmm_(x.T, x)
 
 
 def _lengths(squares: Tensor) -> Tensor:

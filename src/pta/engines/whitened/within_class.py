@@ -18,14 +18,16 @@ _BLOCK = 128  # rows of a symmetric product that are computed at once, up to the
 def scatter_within_classes(
     t: Tensor, total: Tensor, gram: Tensor, sums: Tensor, weights: Tensor, dtype: torch.dtype = torch.float64
 ) -> Tensor:
-    """t·S in the lower triangle of a d×d matrix, float64, for a metric of a precision.
+    """t·S, d×d, float64, for a metric of a precision; on a host its lower triangle.
 
     It is that of t samples with sum Σx (d) and Gram matrix Σxxᵀ (d×d), and classes with sums M (C×d) and weights n (C).
     """
     mean = total / t
     apart = torch.addr(sums, weights, mean, alpha=-1).div_((weights + 1).sqrt()[:, None])
     scatter = torch.addr(gram, total, mean, alpha=-1)
-    if is_host_readable(scatter) and 2 * float(apart.flatten().dot(apart.flatten())) <= float(scatter.trace()):
+    if not is_host_readable(scatter):
+        return scatter.addmm_(apart.T, apart, alpha=-1)
+    if 2 * float(apart.flatten().dot(apart.flatten())) <= float(scatter.trace()):
         apart = apart.to(dtype)  # which loses nothing where S is the larger part
     for end in range(_BLOCK, len(gram) + _BLOCK, _BLOCK):
         block = slice(end - _BLOCK, end)
@@ -33,43 +35,45 @@ def scatter_within_classes(
     return scatter
 
 
-def relative_covariance(scatter: Tensor, ridge: Tensor, enough: Tensor, dtype: torch.dtype) -> Tensor:
-    """I + S/(tr S/d)/ridge of a multiple of S, which is overwritten; I if there is not `enough` to compute it from.
-
-    The eigenvalues are between 1 and 1 + d/ridge, so that low precision will do.
-    """
-    relative = scatter.to(dtype).mul_(torch.where(enough, len(scatter) / scatter.trace() / ridge, 0.0))
-    relative.diagonal().add_(1.0)
-    return relative
-
-
 def inverse_by_products(matrix: Tensor, largest: float) -> Tensor:
-    """The inverse of a symmetric matrix A with eigenvalues between 1 and `largest`, by Newton–Schulz steps from a·I.
+    """The inverse of a symmetric matrix A with eigenvalues between 1 and `largest`, by Newton–Schulz steps from a·I."""
+    X = first_guess(matrix, largest)
+    for _, factor in newton_steps(largest, torch.finfo(matrix.dtype).eps):
+        X = torch.addmm(X, X, matrix @ X, beta=2 * factor, alpha=-(factor**2))
+    return (X + X.T) / 2
 
-    Only the lower triangle of A is read.
+
+def first_guess(matrix: Tensor, largest: float) -> Tensor:
+    """2a·I − a²·A, the first step."""
+    start = 2 / (1 + largest)
+    X = matrix * -(start**2)
+    X.diagonal().add_(2 * start)
+    return X
+
+
+def newton_steps(largest: float, eps: float) -> list[tuple[float, float]]:
+    """How far from 1 the eigenvalues of A·X may be before each later step, and the factor on X there.
+
     If the eigenvalues of A·X are within e of 1, those of A·(2X − X·A·X) are between 1 − e² and 1. A factor brings them
     within e²/(2 − e²) of 1 before the next step. So the number of steps is known, and nothing is read back from a GPU.
     """
-    matrix = matrix.tril() + matrix.tril(-1).T
-    start, below = 2 / (1 + largest), ((largest - 1) / (largest + 1)) ** 2
-    inverse = matrix * -(start**2)
-    inverse.diagonal().add_(2 * start)
-    while below > torch.finfo(matrix.dtype).eps:
-        factor = 2 / (2 - below)
-        inverse = torch.addmm(inverse, inverse, matrix @ inverse, beta=2 * factor, alpha=-(factor**2))
+    below, steps = ((largest - 1) / (largest + 1)) ** 2, []
+    while below > eps:
+        steps.append((below, 2 / (2 - below)))
         below = (below / (2 - below)) ** 2
-    return (inverse + inverse.T) / 2
+    return steps
 
 
 def squares_in(metric: Tensor, rows: Tensor) -> Tensor:
     """rᵀ·P·r for each row r and a symmetric P; on a host by products up to its diagonal."""
     if not is_host_readable(rows):
         return (rows @ metric).mul_(rows).sum(dim=1)
-    twice, squares = 2 * metric.tril(-1), rows.new_zeros(len(rows))
-    twice.diagonal().copy_(metric.diagonal())
-    for end in range(_BLOCK, len(metric) + _BLOCK, _BLOCK):
-        block = slice(end - _BLOCK, end)
-        squares += (rows[:, :end] @ twice[block, :end].T).mul_(rows[:, block]).sum(dim=1)
+    squares = rows.new_zeros(len(rows))
+    for start in range(0, len(metric), _BLOCK):
+        block, before = slice(start, start + _BLOCK), slice(start + _BLOCK)
+        left = metric[block, before].clone()
+        left[:, :start] *= 2  # for those above the diagonal, too
+        squares += (rows[:, before] @ left.T).mul_(rows[:, block]).sum(dim=1)
     return squares
 
 

@@ -10,7 +10,7 @@ from torch.nn.functional import linear, scaled_dot_product_attention
 from pta.core.towers import attention
 from pta.models.clip.state_dict import State, count_in, heads_of, shape_of
 
-_HALF = (torch.float16, torch.bfloat16)  # in which a GPU has kernels for many rows
+_HALF = (torch.float16, torch.bfloat16)  # in which a GPU has kernels for many rows and for few
 
 
 class ClipAttention(nn.Module):
@@ -108,10 +108,14 @@ class Transformer(nn.Module):
         """The first row of what `forward` gives, not causal, N×width; the last block leaves the other rows out."""
         on_gpu = self.has_kernels and self._is_aligned and x.is_cuda
         if on_gpu and x.dtype in _HALF and not torch.is_grad_enabled():
+            from pta.engines.gpu.triton_few_tokens import MOST_ROWS, class_tokens_of_few
             from pta.engines.gpu.triton_transformer import FEWEST_ROWS, class_tokens
 
-            if x.shape[0] * x.shape[1] >= FEWEST_ROWS:
-                return class_tokens(x, list(self.parameters()), self._heads, self._quick_gelu)
+            rows, given = x.shape[0] * x.shape[1], (x, list(self.parameters()), self._heads, self._quick_gelu)
+            if rows >= FEWEST_ROWS:
+                return class_tokens(*given)
+            if rows <= MOST_ROWS:
+                return class_tokens_of_few(*given)
         blocks: list[Any] = list(self.resblocks)
         for block in blocks[:-1]:
             x = block(x)
