@@ -23,6 +23,7 @@ from torch.nn.functional import normalize
 from pta.core.classifier import ZeroShotClassifier
 from pta.engines.gpu import processors
 from pta.engines.gpu.triton import advance_on_gpu
+from pta.engines.gpu.triton_ahead import ahead_on
 from pta.engines.gpu.triton_few_tokens import TILINGS, attended, small_product
 from pta.engines.gpu.triton_touches import table_of
 from pta.engines.gpu.triton_transformer import add_and_normalise, linear_with_gelu
@@ -65,7 +66,13 @@ def launch_every_kernel() -> None:
             x, weight = torch.ones(rows, width, device="cuda").half(), torch.ones(520, width, device="cuda").half()
             add_and_normalise(x, x.clone(), weight[0], weight[0], weight[0])
             add_and_normalise(
-                x, small_product(TILINGS["down"], x, weight[:width]), None, weight[0], weight[0], warps=4, ahead=True
+                x,
+                small_product(TILINGS["down"], x, weight[:width]),
+                None,
+                weight[0],
+                weight[0],
+                warps=4,
+                launched=ahead_on(x.device),
             )
             attended(
                 small_product(TILINGS["qkv"], x, weight[: 3 * width], weight[: 3 * width, 0].contiguous()), 1, 1, rows

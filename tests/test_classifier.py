@@ -24,6 +24,13 @@ def test_anchors_do_not_alias_the_callers_array():
     assert torch.equal(classifier.anchors, torch.eye(2))
 
 
+def test_anchors_by_columns_are_kept_by_rows():
+    by_rows = torch.randn(4, 8, generator=torch.Generator().manual_seed(1))
+    kept = ZeroShotClassifier(by_rows.T.contiguous().T, list("abcd"))
+    assert kept.anchors.is_contiguous()
+    assert torch.equal(kept.anchors, ZeroShotClassifier(by_rows, list("abcd")).anchors)
+
+
 def test_a_copy_in_another_precision_has_the_same_fingerprint():
     classifier = ZeroShotClassifier(np.random.default_rng(1).standard_normal((4, 8)).astype(np.float32), list("abcd"))
     assert classifier.to(dtype=torch.float64).fingerprint == classifier.fingerprint

@@ -157,6 +157,11 @@ def test_the_weights_are_copied():
     torch.testing.assert_close(encoder.encode_texts(TEXTS), before, atol=TOLERANCE, rtol=0)
 
 
+def test_weights_by_columns_are_kept_by_rows():
+    state = {name: one.T.contiguous().T if one.ndim == 2 else one for name, one in random_state("ViT").items()}
+    assert all(one.is_contiguous() for one in ClipEncoder(state, quick_gelu=True).parameters())
+
+
 # -- what is refused -------------------------------------------------------------------------------------------------
 
 

@@ -437,6 +437,22 @@ def test_stages_of_a_long_stream_are_those_without_kernels(monkeypatch, gate):
             torch.testing.assert_close(through_kernels.state()[name].cpu(), plain.state()[name], atol=1e-9, rtol=1e-9)
 
 
+@pytest.mark.parametrize("opened", [0.0, 0.3, 0.7, 1.0])
+def test_stages_go_on_from_any_state_as_without_kernels(monkeypatch, opened):
+    """Also where the gate is closed beside large logits, and where gaps are given that no sample has made."""
+    stream = clip_like_stream(5, classes=6, dim=8, count=3).to(torch.float32)
+
+    def gone_on(device):
+        adapter = create_adapter("wpta", stream.classifier, image_weight=100.0).to(device)
+        adapter.gate_open.fill_(opened)
+        adapter.calibration_gaps.copy_(torch.linspace(0.4, -0.4, 13))
+        return adapter.step(stream.features.to(device)).cpu(), adapter.calibration_gaps.cpu()
+
+    expected = gone_on("cpu")
+    monkeypatch.setattr("pta.engines.gpu.processors.triton_runs_on", lambda device: True)
+    torch.testing.assert_close(gone_on(DEVICE), expected, atol=1e-4, rtol=1e-6)
+
+
 @pytest.mark.parametrize("prior", ["none", "local"])
 def test_a_class_of_exactly_the_minimum_probability_learns_from_one_sample_and_from_several(monkeypatch, prior):
     monkeypatch.setattr("pta.engines.gpu.processors.triton_runs_on", lambda device: True)

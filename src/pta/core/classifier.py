@@ -143,7 +143,8 @@ def _unit_anchors(anchors: object) -> Tensor:
     given = plain_tensor("anchors", anchors, InvalidParameter)
     if given.dtype == torch.bool:
         raise InvalidParameter("anchors must be real numbers, got booleans")
-    tensor = given.to(given.dtype if given.dtype == torch.float64 else torch.float32, copy=True)
+    precision = given.dtype if given.dtype == torch.float64 else torch.float32
+    tensor = given.to(precision, copy=True, memory_format=torch.contiguous_format)  # kernels read row after row
     if tensor.ndim != 2 or tensor.shape[1] == 0:
         raise InvalidParameter(f"anchors must be C×d (one row per class), got shape {tuple(tensor.shape)}")
     if tensor.shape[0] < 2:

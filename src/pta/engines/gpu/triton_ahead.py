@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 
 _OLDEST = (9, 0)  # compute capability
+PLAINLY = {"AHEAD": False}
+"""How a kernel is launched after the one before it."""
 
 
 @cache
@@ -18,6 +20,11 @@ def launches_ahead(device: torch.device) -> bool:
     """Whether kernels can be launched ahead there."""
     is_nvidia = device.type == "cuda" and torch.version.cuda is not None
     return is_nvidia and torch.cuda.get_device_capability(device) >= _OLDEST
+
+
+def ahead_on(device: torch.device) -> dict[str, bool]:
+    """How a kernel is launched ahead, or plainly where none can be."""
+    return {"AHEAD": True, "launch_pdl": True} if launches_ahead(device) else PLAINLY
 
 
 @triton.jit

@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from pta.engines.gpu.triton_ahead import launches_ahead, wait_for_inputs
+from pta.engines.gpu.triton_ahead import ahead_on, wait_for_inputs
 from pta.engines.gpu.triton_transformer import activated, add_and_normalise, blocks_of
 
 MOST_ROWS = 320
@@ -73,7 +73,7 @@ def _added_and_normalised(
 ) -> tuple[Tensor, Tensor]:
     """x + branch + bias, and its layer norm; x itself is left as it is."""
     total = x if branch is None else x.new_empty(x.shape)
-    return total, add_and_normalise(x, branch, bias, weight, shift, total, NORM_WARPS, launches_ahead(x.device))
+    return total, add_and_normalise(x, branch, bias, weight, shift, total, NORM_WARPS, ahead_on(x.device))
 
 
 def small_product(
@@ -85,15 +85,14 @@ def small_product(
         out = x.new_empty(parts, rows, outputs, dtype=torch.float32)
     else:
         out, parts = x.new_empty(rows, outputs), 1
-    ahead = launches_ahead(x.device)
     with torch.cuda.device_of(x):
         _product[(triton.cdiv(outputs, N), triton.cdiv(rows, M), parts)](
             TensorDescriptor.from_tensor(x, [M, K]),
             TensorDescriptor.from_tensor(weight, [N, K]),
-            *(weight, bias, out, rows, outputs, inputs, quick, M, N, K, parts, ahead),
+            *(weight, bias, out, rows, outputs, inputs, quick, M, N, K, parts),
             num_warps=warps,
             num_stages=stages,
-            launch_pdl=ahead,
+            **ahead_on(x.device),
         )
     return out
 
@@ -132,14 +131,14 @@ def fetch_to_cache(rows, size):
 def attended(projected: Tensor, samples: int, heads: int, queries: int) -> Tensor:
     """What the first tokens of each sample attend to, (samples·queries)×width; q, k and v are given side by side."""
     length, width = len(projected) // samples, projected.shape[1] // 3
-    out, ahead = projected.new_empty(samples * queries, width), launches_ahead(projected.device)
+    out = projected.new_empty(samples * queries, width)
     with torch.cuda.device_of(projected):
         _attended[(triton.cdiv(queries, QUERIES), heads, samples)](
             *(projected, out, length, queries, width, (heads / width) ** 0.5, width // heads),
-            *(max(16, triton.next_power_of_2(width // heads)), QUERIES, KEYS, ahead),
+            *(max(16, triton.next_power_of_2(width // heads)), QUERIES, KEYS),
             num_warps=ATTENTION_WARPS,
             num_stages=4,
-            launch_pdl=ahead,
+            **ahead_on(projected.device),
         )
     return out
 

@@ -14,11 +14,12 @@ import triton.language as tl
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from pta.engines.gpu.triton_ahead import launches_ahead, wait_for_inputs
+from pta.engines.gpu.triton_ahead import ahead_on, wait_for_inputs
 from pta.engines.local_prior import CAUTION, FAST, FORGET, ORDERED, SLOW, START, STRENGTH, WEIGHT
 
 MOST_SAMPLES = 128  # in a batch: programs hold numbers of all of them
-_MOST_PROGRAMS, _FEWEST_CLASSES = 64, 16
+_FEW_PROGRAMS, _FEWEST_CLASSES = 64, 16
+_MOST_NUMBERS = 2048  # samples times classes of a program, which holds them in registers
 _CLASSES_AT_ONCE = 1024
 _MOST_CLASSES_IN_A_PROGRAM = 4096
 _FAST, _SLOW, _START = tl.constexpr(FAST), tl.constexpr(SLOW), tl.constexpr(START)
@@ -51,19 +52,20 @@ def _learn(z: Tensor, fast: Tensor, slow: Tensor, mean: Tensor, *state: Tensor) 
     if isinstance(z, FakeTensor):  # without numbers no kernel can be launched, and none is needed to know the shape
         return found
     if B == 1 and C <= _MOST_CLASSES_IN_A_PROGRAM:
-        size, ahead = int(triton.next_power_of_2(C)), launches_ahead(z.device)
+        size = int(triton.next_power_of_2(C))
         with torch.cuda.device_of(z):
             _learn_one[(1,)](
                 *(z, *found, fast, slow, mean, *state, C),
                 BLOCK=size,
-                AHEAD=ahead,
                 num_warps=_warps(size),
-                launch_pdl=ahead,
+                **ahead_on(z.device),
             )
         return found
-    block = max(_FEWEST_CLASSES, int(triton.next_power_of_2(triton.cdiv(C, _MOST_PROGRAMS))))
-    blocks, at_once = triton.cdiv(C, block), min(_CLASSES_AT_ONCE, int(triton.next_power_of_2(C)))
-    parts, before, samples = z.new_empty(2, B, blocks), z.new_empty(3), max(2, triton.next_power_of_2(B))
+    samples, at_once = max(2, int(triton.next_power_of_2(B))), min(_CLASSES_AT_ONCE, int(triton.next_power_of_2(C)))
+    block = min(int(triton.next_power_of_2(triton.cdiv(C, _FEW_PROGRAMS))), _MOST_NUMBERS // samples)
+    block = max(block, _FEWEST_CLASSES)
+    blocks = triton.cdiv(C, block)
+    parts, before = z.new_empty(2, B, blocks), z.new_empty(3)
     with torch.cuda.device_of(z):
         _softmax[(B,)](z, found.text_probabilities, C, BLOCK=at_once, num_warps=_warps(at_once))
         _follow[(blocks,)](
@@ -100,9 +102,9 @@ def _learn_one(
     quick = tl.load(fast + classes, mask=inside, other=0.0)
     steady = tl.load(slow + classes, mask=inside, other=0.0)
     usual = tl.load(mean + classes, mask=inside, other=0.0)
-    seen = tl.load(count)
-    new = tl.exp(seen.to(tl.float64) * _LOG_KEPT_FAST)  # u
     wait_for_inputs(AHEAD)
+    seen = tl.load(count)  # which the last kernel of a batch before may have written
+    new = tl.exp(seen.to(tl.float64) * _LOG_KEPT_FAST)  # u
     logits = tl.load(z + classes, mask=inside, other=float("-inf"))
     powers = tl.exp(logits - tl.max(logits, 0))
     taken = powers / tl.sum(powers, 0)

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from pta.engines.balance import DOMINANCE, LEAK, PAIRS
 from pta.engines.calibration import FEWEST, FIRST, FIRST_COUNTS, GRID, LESS_ERROR, SMALLEST, grid_on
-from pta.engines.gpu.triton_ahead import launches_ahead, wait_for_inputs
+from pta.engines.gpu.triton_ahead import ahead_on, wait_for_inputs
 from pta.engines.gpu.triton_prior import MOST_SAMPLES
 from pta.engines.gpu.triton_touches import split, whole
 from pta.engines.zero_shot import ZeroShot
@@ -41,7 +41,7 @@ def answer_on_gpu(
     total, squares, opened = (state.get(f"gate_{name}", none) for name in ("total", "squares", "open"))
     gaps, count = (state.get(f"calibration_{name}", none) for name in ("gaps", "count"))
     grid, which = grid_on(logits.device), {"GATE": gate, "MATCHED": matched}
-    inverse, ahead = split(1 / logit_factor), dict.fromkeys(("AHEAD", "launch_pdl"), launches_ahead(logits.device))
+    inverse, ahead = split(1 / logit_factor), ahead_on(logits.device)
     with torch.cuda.device_of(logits):
         for begin in range(0, len(logits), MOST_SAMPLES):
             part = slice(begin, begin + MOST_SAMPLES)
@@ -91,8 +91,9 @@ def _contribute(
     wait_for_inputs(AHEAD)
     if MATCHED:
         if b == 0:  # the next kernel overwrites them
-            running = tl.load(gaps + place, mask=place <= _LAST, other=0.0)
-            tl.store(before + place, tl.where(place == _COUNT, tl.load(count).to(tl.float64), running))
+            seen = tl.load(count)
+            running = tl.load(gaps + place, mask=(place <= _LAST) & (seen > 0), other=0.0)
+            tl.store(before + place, tl.where(place == _COUNT, seen.to(tl.float64), running))
     square = tl.zeros([BLOCK], tl.float64)
     largest = tl.zeros([BLOCK], tl.float64)
     tops = tl.load(logits + b * C + block, mask=block < C, other=float("-inf"))
@@ -177,8 +178,9 @@ def _answer(
     if GATE:
         plain = whole(inverse, inverse_rest)
         zero_shot = tl.load(z + here, mask=inside, other=0.0) * plain + whole(bias, bias_rest) * (1 - plain)
-        closed = (1 - tl.load(opened)).to(answer.dtype)
-        answer -= (answer - zero_shot.to(answer.dtype)) * closed
+        start, part = zero_shot.to(answer.dtype), tl.load(opened).to(answer.dtype)
+        apart = answer - start
+        answer = tl.where(part < 0.5, start + part * apart, answer - (1 - part) * apart)  # exact at both ends
         p = tl.load(s + here, mask=inside, other=0.0)
         sums = tl.load(total + classes, mask=classes < C, other=0.0) + tl.sum(p, 0)
         tl.store(total + classes, sums, mask=classes < C)

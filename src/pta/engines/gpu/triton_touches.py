@@ -8,7 +8,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.engines.gpu.triton_ahead import launches_ahead, wait_for_inputs
+from pta.engines.gpu.triton_ahead import ahead_on, wait_for_inputs
 from pta.engines.pta.rule import DOUBT, Rule
 
 _CLASSES_AT_ONCE = 1024  # in a program that computes probabilities
@@ -46,9 +46,8 @@ def exact_logits_of_one(classifier: ZeroShotClassifier, feature: Tensor) -> Tens
     if not isinstance(z, FakeTensor):  # without numbers no kernel can be launched
         numbers = classifier.classes, classifier.dim, *split(classifier.scale), *split(classifier.bias)
         with torch.cuda.device_of(z):
-            ahead = launches_ahead(z.device)
             _score_exactly[(triton.cdiv(classifier.classes, _FEW.value),)](
-                *(feature.contiguous(), classifier.anchors, z, *numbers), AHEAD=ahead, num_warps=1, launch_pdl=ahead
+                *(feature.contiguous(), classifier.anchors, z, *numbers), num_warps=1, **ahead_on(z.device)
             )
     return z
 

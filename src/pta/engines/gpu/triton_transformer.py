@@ -5,7 +5,7 @@ writes all rows again: a fifth of the time. Here the activation is part of the p
 added by a product, or by the layer norm that reads them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import linear, scaled_dot_product_attention
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from pta.engines.gpu.triton_ahead import wait_for_inputs
+from pta.engines.gpu.triton_ahead import PLAINLY, wait_for_inputs
 
 FEWEST_ROWS = 4096
 """Of fewer rows, PyTorch's own kernels are faster, or those of `triton_few_tokens`."""
@@ -77,11 +77,11 @@ def add_and_normalise(
     shift: Tensor,
     into: Tensor | None = None,
     warps: int = 1,
-    ahead: bool = False,
+    launched: Mapping[str, bool] = PLAINLY,
 ) -> Tensor:
     """The layer norm of x + branch + bias, row by row; if there is a branch, the sum is kept, in place of x or `into`.
 
-    A branch may be given in parts, which are added up. `ahead` says whether it is launched ahead (`triton_ahead`).
+    A branch may be given in parts, which are added up. `launched` is as `triton_ahead` says.
     """
     out, (rows, width) = x.new_empty(x.shape), x.shape
     given = x, x if branch is None else branch, x if bias is None else bias
@@ -91,9 +91,8 @@ def add_and_normalise(
             PARTS=0 if branch is None else branch.numel() // x.numel(),
             HAS_BIAS=bias is not None,
             D=triton.next_power_of_2(width),
-            AHEAD=ahead,
             num_warps=warps,
-            launch_pdl=ahead,
+            **launched,
         )
     return out
 

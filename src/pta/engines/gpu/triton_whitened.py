@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from pta.engines.gpu.triton_ahead import launches_ahead, wait_for_inputs
+from pta.engines.gpu.triton_ahead import PLAINLY, ahead_on, wait_for_inputs
 from pta.engines.gpu.triton_touches import split, split_below, whole
 from pta.engines.whitened.layer_state import LayerState
 from pta.engines.whitened.within_class import SHORTEST
@@ -26,21 +26,21 @@ def learn_one_on_gpu(layer: LayerState, x: Tensor, s: Tensor, z: Tensor) -> Tens
         return scores
     (C, d), D = layer.texts.shape, triton.next_power_of_2(x.shape[1])
     with torch.cuda.device_of(x):
-        x, of_all, ahead = x.contiguous(), layer.of_all, launches_ahead(x.device)
+        ahead = ahead_on(x.device)
+        turn_ahead = ahead if x.is_contiguous() else PLAINLY  # of a copy, which it would read while that is made
+        x, of_all = x.contiguous(), layer.of_all
         _turn[(d,)](
             *(x, layer.centre, layer.metric, turned, of_all.total, of_all.gram, d),
             COUNTS=layer.counts,
             D=D,
-            AHEAD=ahead,
-            launch_pdl=ahead,
+            **turn_ahead,
         )
         _learn[(C,)](
             *(x, s, z, layer.centre, layer.texts, turned, layer.sums, layer.weights, layer.squares, scores, d),
             *(*split_below(layer.least_weight), *split(layer.factor)),
             D=D,
-            AHEAD=ahead,
             num_warps=2,
-            launch_pdl=ahead,
+            **ahead,
         )
     return scores
 

@@ -81,7 +81,7 @@ def fill(model: nn.Module, state: State) -> None:
     for name in state:
         if name not in expected:
             raise UnavailableModel(f"the model has no weight {name!r}")
-    model.load_state_dict(dict(state), assign=True)
+    model.load_state_dict({name: weight.contiguous() for name, weight in state.items()}, assign=True)
 
 
 def in_openai_layout(state: State) -> dict[str, Tensor]:

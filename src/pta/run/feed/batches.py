@@ -23,7 +23,7 @@ _NICENESS = 19
 _POLL = 0.1  # seconds between looks at `stopping` while nothing arrives
 _MOST_AT_ONCE = 32  # items that a thread is given at once
 _MOST_BYTES = 2**30
-_MOST_PROCESSES = 60  # Windows waits for no more
+_MOST_PROCESSES = 60  # of more, none was measured
 
 
 def default_workers(processes: bool = False) -> int:
