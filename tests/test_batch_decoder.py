@@ -12,7 +12,7 @@ from stand_in_decoder import LenientDecoder
 from pta.core.limits import Limits
 from pta.door.images import Preprocessing, decode_image, decoders
 from pta.door.images.batch_decoder import BatchDecoder, PrepareFile
-from pta.door.images.decoders import available_decoder, opening_decoder
+from pta.door.images.decoders import available_decoder
 from pta.errors import UnreadableSample
 
 PREPROCESS = Preprocessing(12)
@@ -146,10 +146,10 @@ def test_torchvisions_library_is_used_alone_if_it_decodes(monkeypatch, tmp_path,
     monkeypatch.setattr(torch.ops, "image", SimpleNamespace(decode_jpegs_cuda=decode), raising=False)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(synchronize=lambda: None))
     monkeypatch.setattr(decoders, "kernel_runs_on", lambda device: True)
-    opening_decoder.cache_clear()
+    decoders._opening.cache_clear()
     found = available_decoder(torch.device("cuda"))
-    assert available_decoder(torch.device("cuda")) is found  # it is opened once
-    opening_decoder.cache_clear()
+    assert available_decoder(torch.device("cuda:0")) is found  # it is opened once
+    decoders._opening.cache_clear()
     assert (found is None) == (state != "works")
     if state == "works":
         assert found.name == "torchvision 0.26.0+cu130 nvJPEG"

@@ -85,6 +85,16 @@ def test_a_file_is_like_a_packaged_one_but_for_what_it_says():
     assert {row.fill["severity"] for row in mine.rows} == {3}
     assert {row.name: row.printed for row in mine.rows if row.printed} == {"ModelNet-C: PTA": (1, None)}
     assert "no experiment is called 'tabel1'; did you mean" in complaint_about('like = "tabel1"')
+    assert "no experiment is called 'ttabc'; did you mean 'ttabc-" in complaint_about('like = "ttabc"')
+
+
+def test_a_file_with_rows_of_its_own_takes_over_nothing_that_is_said_of_other_rows():
+    rows = 'rows = [{ label = "PTA", section = "ModelNet-C", method = "pta", printed = [50] }]\n'
+    mine = parse_experiment("mine", f'like = "table12"\ntitle = "Mine"\n{rows}')
+    assert [(row.name, row.printed) for row in mine.rows] == [("ModelNet-C: PTA", (50,))]
+    assert (mine.baseline, mine.errata, mine.figure) == ("", (), None)
+    both = parse_experiment("mine", f'like = "table12"\ntitle = "Mine"\n{rows}[printed]\n"ModelNet-C: PTA" = [40]')
+    assert both.rows[0].printed == (50,)
 
 
 def test_rows_that_are_usual_are_those_of_each_section():
@@ -118,7 +128,13 @@ MISTAKES = [
     ('baseline = "CLIP"', 'baseline = "TDA"', "the baseline 'TDA' is not a row"),
     ('row = "PTA"', 'row = "PTAA"', "no row of an erratum is called 'PTAA'; did you mean 'PTA'?"),
     ("[usual]", "[printed]\nPTAA = [1]\n[usual]", "no row with printed numbers is called 'PTAA'; did you mean 'PTA'?"),
-    ("[usual]", "[printed]\nPTA = 1\n[usual]", "printed of a row must be a list, each a number, not 1"),
+    ("[usual]", "[printed]\nCLIP = 1\n[usual]", "printed of a row must be a list, each a number, not 1"),
+    ("[usual]", "[printed]\nCLIP = [nan]\n[usual]", "printed of a row must be a list, each a number, not [nan]"),
+    (
+        "[usual]",
+        f"[printed]\nCLIP = [1{400 * '0'}]\n[usual]",
+        "printed of a row must be a list, each a number, not [1000",
+    ),
     # a value of another kind, with what it must be
     ('title = "A table"', "title = 3", "title of an experiment must be a text, not 3"),
     ("params = { h = 3 }", "params = 3", "params of a row must be a table, not 3"),
@@ -128,13 +144,14 @@ MISTAKES = [
     ("printed = [1, 2.5, ", "printed = [1, 'x', ", "printed of a row must be a list, each a number"),
     ("gamma = 0.5", "gamma = 'half'", "gamma of a stream must be a number, not 'half'"),
     ('stream = { kind = "dirichlet", gamma = 0.5 }', 'stream = "iid"', "stream must be a table, not 'iid'"),
-    ("[[errata]]", "[errata]", "errata must be tables, each under [[errata]]"),
+    ("[[errata]]", "[errata]", "errata must be tables, each under [[errata]], or a list of tables"),
     ("[figure]", "[[figure]]", "figure must be a table"),
     ("why =", "# why =", "an erratum must have 'why'"),
     ('label = "PTA"', "", "a row must have 'label'"),
     # a column is of one kind, and has a label unless it stands for each of a group
     ('each = "ood"', 'each = "ood"\ndatasets = "ood"', "exactly one of"),
     ('mean_of = "all"', "", "exactly one of"),
+    ('each = "ood"', 'label = "A"\nmean_of = "all"', "the column 'A' is a mean of all before it, and there are none"),
     ('each = "ood"', 'datasets = "ood"', "has a label, unless"),
     ('each = "ood"', 'each = "ood"\nlabel = "Four"', "has a label, unless"),
     # rows and columns are told apart

@@ -166,7 +166,7 @@ def test_what_a_gpu_does_not_decode_is_refused_or_left_to_pillow(encoder, by_gpu
 @pytest.mark.parametrize(
     ("how", "modality", "device", "opened"),
     [
-        ({}, IMAGES, "cuda", ["cuda:0"]),
+        ({}, IMAGES, "cuda", ["cuda"]),
         ({"decode": "gpu"}, IMAGES, "cuda:1", ["cuda:1"]),
         ({"decode": "pillow"}, IMAGES, "cuda", []),
         ({"views": Views(4)}, IMAGES, "cuda", []),

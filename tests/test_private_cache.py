@@ -139,9 +139,12 @@ def test_torch_is_told_to_compile_no_headers_if_it_has_any(monkeypatch):
 
 @pytest.mark.extensive
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch needs a compiler of C++")
-def test_nothing_is_compiled_in_the_folder_that_all_users_share_even_if_torchs_compiler_was_imported_before(tmp_path):
-    work = """
-        import threading, torch, torch._inductor.codecache
+@pytest.mark.parametrize("imported", ["", ", torch._inductor.codecache"])
+def test_nothing_is_compiled_in_the_folder_that_all_users_share_even_if_torchs_compiler_was_imported_before(
+    tmp_path, imported
+):
+    work = f"""
+        import threading, torch{imported}
         from pta.run.gpu.encoder_program import compiled_by_torch
         numbers = torch.ones(64, 64)
         double = compiled_by_torch(lambda x: (2 * x).relu())
@@ -153,6 +156,7 @@ def test_nothing_is_compiled_in_the_folder_that_all_users_share_even_if_torchs_c
     command = [sys.executable, "-c", dedent(work)]
     assert subprocess.run(command, env=environment, capture_output=True, check=True).stdout == b"8192.0\n"
     assert [one for one in tmp_path.rglob("*") if "precompiled_headers" in one.name] == []
+    assert imported or [one for one in tmp_path.iterdir() if one.name != "cache"] == []
 
 
 def test_the_usual_place_of_the_cache_follows_the_environment(tmp_path, monkeypatch):

@@ -21,8 +21,9 @@ For each sample with feature x:
    S = G/t − μμᵀ − (1/t)·Σ_c U_c·U_cᵀ/(n_c+1), and P = (S/(tr S/d) + (ridge + early_ridge/t)·I)⁻¹. Before that, and
    while tr S < least_spread, P = I.
 
-A labelled sample is scored in the same way. Then its class alone learns, with w = label_weight, in every layer; t, Σx
-and G grow as before. The weight is at most 1, because S is that of samples which count once.
+A sample that is not learned is scored in the same way: the prototypes hold what it would have contributed. So is a
+labelled sample. Then its class alone learns, with w = label_weight, in every layer; t, Σx and G grow as before. The
+weight is at most 1, because S is that of samples which count once.
 
 With depth = 2 a second layer with sums and a metric of its own repeats steps 2 to 4, with the softmax of the first
 layer's score in the place of s. The answer is the second layer's score.

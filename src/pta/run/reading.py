@@ -185,7 +185,7 @@ def open_decoding(encoder: Encoder, reading: Reading) -> Decoding:
 def begin_to_open(reading: Reading, modality: Modality, device: torch.device) -> None:
     """Have the GPU's decoder start, if `open_decoding` may ask for it, while a model is loaded."""
     if reading.decode != "pillow" and not reading.host_only and modality == IMAGES and device.type == "cuda":
-        opening_decoder(torch.device("cuda", device.index or 0))  # as models name theirs
+        opening_decoder(device)
 
 
 def require_decoder(decode: Decode, modality: Modality, device: torch.device) -> None:

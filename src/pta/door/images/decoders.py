@@ -46,9 +46,13 @@ class Decoder:
         return decoded
 
 
-@cache
 def opening_decoder(device: torch.device) -> Future[Decoder | None]:
     """The decoder to come. It is opened in a thread, because its library takes seconds to start."""
+    return _opening(torch.device("cuda", device.index or 0))
+
+
+@cache
+def _opening(device: torch.device) -> Future[Decoder | None]:
     pool = ThreadPoolExecutor(1, "open")
     opening = pool.submit(_open, device)
     pool.shutdown(wait=False)

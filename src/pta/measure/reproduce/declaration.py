@@ -5,6 +5,7 @@ describes the file; everything in it is checked here, before any work is done.
 """
 
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from importlib import resources
@@ -48,6 +49,8 @@ Content = dict[str, Any]
 Made = TypeVar("Made")
 
 _MOST_DIGITS = 6
+_LARGEST = 1e15  # number
+_OF_ROWS = ("usual", "printed", "errata", "baseline", "figure")
 MOST_SEEDS = 10_000
 
 
@@ -187,14 +190,13 @@ def load_experiment(source: str) -> Experiment:
     """An experiment by its id, or from a .toml file of one's own."""
     if source.endswith(".toml"):
         return parse_experiment(Path(source).stem, read_text(Path(source), "experiment"))
+    if source not in PACKAGED:
+        known = nearest(source, [*PACKAGED, *GROUPS])
+        raise InvalidParameter(f"no experiment is called {source!r}; {known} (pta reproduce --list)")
     return parse_experiment(source, _packaged(source))
 
 
 def _packaged(id: str) -> str:
-    """The file of a packaged experiment."""
-    if id not in PACKAGED:
-        known = nearest(str(id), [*PACKAGED, *GROUPS])
-        raise InvalidParameter(f"no experiment is called {id!r}; {known} (pta reproduce --list)")
     return (resources.files("pta") / "assets" / "experiments" / f"{id}.toml").read_text(encoding="utf-8")
 
 
@@ -235,12 +237,19 @@ def parse_experiment(id: str, text: str) -> Experiment:
 
 
 def _content(text: str) -> Content:
-    """What a file says; what it leaves out is as in the packaged experiment that it is `like`."""
+    """What a file says; what it leaves out is as in the packaged experiment that it is `like`.
+
+    A file with rows of its own takes over nothing that is said of the other's rows.
+    """
     try:
         content = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also of a number with thousands of digits
         raise UnreadableFile(f"not TOML: {first_line(error)}") from None
-    return _content(_packaged(content.pop("like"))) | content if "like" in content else content
+    if "like" not in content:
+        return content
+    require_known("experiment", like := content.pop("like"), PACKAGED)
+    others = _content(_packaged(like)).items()
+    return {key: value for key, value in others if key not in _OF_ROWS or "rows" not in content} | content
 
 
 def _rows(usual: Content, rows: Iterable[Content]) -> Iterator[Content]:
@@ -257,7 +266,7 @@ def _row(content: Content, fill: Content, printed: Content) -> Row:
     content["fill"] = fill | _pop_table(content, "fill")
     name = _name(content.get("section"), content.get("label"))
     if name in printed:
-        content["printed"] = printed[name]
+        content.setdefault("printed", printed[name])
     if isinstance(seeds := content.get("seeds"), int) and not isinstance(seeds, bool):
         content["seeds"] = list(range(1, require_count("seeds", seeds, 0, MOST_SEEDS) + 1))
     if isinstance(numbers := content.get("printed"), list):
@@ -277,7 +286,7 @@ def _pop_tables(content: Content, key: str) -> list[Content]:
     """Take the tables of that name out, none if there are none."""
     given = content.pop(key, [])
     if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
-        raise InvalidParameter(f"{key} must be tables, each under [[{key}]]")
+        raise InvalidParameter(f"{key} must be tables, each under [[{key}]], or a list of tables")
     return given
 
 
@@ -313,7 +322,7 @@ def _fits(hint: Any, value: Any) -> bool:
     if origin is Mapping:
         return isinstance(value, Mapping) and all(_fits(parts[1], one) for one in value.values())
     if hint in (int, float):
-        return isinstance(value, int | hint) and not isinstance(value, bool)
+        return isinstance(value, int | hint) and not isinstance(value, bool) and abs(value) <= _LARGEST
     return hint is Any or isinstance(value, hint)
 
 
@@ -333,8 +342,8 @@ def _in_words(hint: Any) -> str:
 
 def require_different(what: str, names: Sequence[str]) -> None:
     """Refuse two of the same name."""
-    for name in names:
-        if names.count(name) > 1:
+    for name, count in Counter(names).items():
+        if count > 1:
             raise InvalidParameter(f"two {what} are called {name!r}")
 
 

@@ -132,6 +132,8 @@ def _place_columns(experiment: Experiment, profile: Profile) -> tuple[PlacedColu
             placed.append(PlacedColumn(heading, label, datasets=profile.members(column.datasets), metric=metric))
         elif column.mean_of == ("all",):
             parts = tuple(at for at, other in enumerate(placed) if other.datasets)
+            if not parts:
+                raise InvalidParameter(f"the column {label!r} is a mean of all before it, and there are none")
             placed.append(PlacedColumn(label, label, parts=parts))
         else:
             for part in column.mean_of:

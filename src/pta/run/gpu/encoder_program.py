@@ -164,9 +164,9 @@ class EncoderProgram:
 
 def compiled_by_torch(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """A function that is compiled for every shape of its input when it is called."""
+    keep_code_private()  # before this import, which makes the folder
     from torch._inductor import list_options  # takes a second
 
-    keep_code_private()
     # these would lie in a folder that all users share, whatever torch is told; not every version has them
     headers: dict[str, Any] = {name: False for name in list_options() if name == "cpp_cache_precompile_headers"}
     return torch.compile(function, dynamic=False, options=headers)
@@ -209,11 +209,14 @@ class _Compiling:
         return self._encode
 
     def _run(self) -> None:
+        self._failure = failure_of(self._compile)
+        atexit.unregister(self._break_off)
+
+    def _compile(self) -> None:
         compiled = compiled_by_torch(self._encoder.encode_unchecked)
         with on(self._like.device), torch.no_grad():  # as its callers: for others torch would compile again
-            self._failure = failure_of(lambda: compiled(self._like))
-        self._encode = compiled if self._failure is None else self._encode
-        atexit.unregister(self._break_off)
+            compiled(self._like)
+        self._encode = compiled
 
     def _break_off(self) -> None:
         """Stop when the interpreter ends, which a thread that is still in a compiler would abort."""

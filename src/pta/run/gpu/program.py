@@ -196,8 +196,12 @@ class Program:
 
     def _optimise(self) -> None:
         plain = self._resize, self._encode
-        self._resize, self._encode = map(compiled_by_torch, plain)
-        if not works(self._features, f"{self.encoder.architecture} runs uncompiled; torch.compile failed"):
+
+        def trial() -> None:
+            self._resize, self._encode = map(compiled_by_torch, plain)
+            self._features()
+
+        if not works(trial, f"{self.encoder.architecture} runs uncompiled; torch.compile failed"):
             self._resize, self._encode = plain
 
     def _record(self) -> None:
