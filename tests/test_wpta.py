@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 
 import pta
 from pta import WPTA, Samples, ZeroShotClassifier
-from pta.engines.whitened.within_class import inverse_by_products, scatter_within_classes, squares_in
+from pta.engines.whitened.within_class import inverse_by_halves, inverse_by_products, scatter_within_classes, squares_in
 from pta.errors import StateMismatch
 from pta.reference import wpta as reference
 from pta.reference.balance import balance_gate_loop, gated
@@ -467,6 +467,18 @@ def test_the_covariance_for_a_metric_in_single_precision_is_that_in_double_preci
     single, double = (scatter_within_classes(*sums, dtype).tril() for dtype in (torch.float32, torch.float64))
     assert bool(torch.equal(single, double)) == (apart > 1)  # where S is the smaller part, it is computed alike
     assert float((single - double).abs().max()) < 1e-6 * float(double.trace()) / 160
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("dim", [1, 2, 127, 128, 131, 300, 513])
+def test_halves_give_the_inverse_of_a_lower_triangle(dim, dtype):
+    rng = torch.Generator().manual_seed(dim)
+    rows = torch.randn(dim + 5, dim, generator=rng, dtype=torch.float64)
+    matrix = torch.eye(dim, dtype=torch.float64) + rows.T @ rows / (4 * rows.square().mean())
+    found = inverse_by_halves((matrix.tril() + torch.full_like(matrix, 7).triu(1)).to(dtype))
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-13
+    torch.testing.assert_close(found.double(), torch.linalg.inv(matrix), atol=tolerance, rtol=0)
+    torch.testing.assert_close(found, found.T, atol=tolerance, rtol=0)
 
 
 @pytest.mark.parametrize("dim", [1, 127, 128, 300])

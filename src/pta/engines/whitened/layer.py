@@ -20,7 +20,14 @@ from torch.nn.functional import threshold
 from pta.core.plain import is_host_readable
 from pta.engines.gpu import processors
 from pta.engines.whitened.layer_state import LayerState, Shrinkage
-from pta.engines.whitened.within_class import SHORTEST, inverse_by_products, scatter_within_classes, squares_in
+from pta.engines.whitened.within_class import (
+    SHORTEST,
+    by_rows,
+    inverse_by_halves,
+    inverse_by_products,
+    scatter_within_classes,
+    squares_in,
+)
 
 
 @dataclass
@@ -84,10 +91,10 @@ class Layer(LayerState):
             from pta.engines.gpu.triton_whitened import rows_on_gpu
 
             return rows_on_gpu(self, self.sums[:0])
-        prototypes = self._rows(slice(None))
-        if is_host_readable(prototypes):
-            self.kept.prototypes = prototypes
-        return prototypes
+        if not is_host_readable(self.metric):
+            return self._rows(slice(None))
+        self.kept.prototypes = by_rows(self._rows, len(self.sums))
+        return self.kept.prototypes
 
     def _relative_covariance(self, how: Shrinkage) -> tuple[Tensor, Tensor]:
         """I + S/(tr S/d)/ridge, and the ridge; I and 1 while there is not enough to compute S from."""
@@ -106,7 +113,7 @@ class Layer(LayerState):
 
     def _inverse(self, relative: Tensor, largest: float) -> Tensor:
         if is_host_readable(relative):
-            return torch.cholesky_inverse(torch.linalg.cholesky_ex(relative).L)  # which reads whether it succeeded
+            return inverse_by_halves(relative)
         if not self._has_products:
             return inverse_by_products(relative, largest)
         from pta.engines.gpu.triton_metric import inverse_on_gpu

@@ -4,6 +4,8 @@ S = G/t − μμᵀ − (1/t)·Σ_c U_c·U_cᵀ/(n_c+1) with μ = Σx/t and U_c 
 that are far apart, so that float32 would lose S among the sums.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -13,6 +15,8 @@ from pta.core.samples import LONGEST_MEAN
 SHORTEST = 1e-20  # a squared length in a metric; what is shorter is mostly rounding, and counts as so long
 _ROUNDING = 1e-11  # of sums, per sample
 _BLOCK = 128  # rows of a symmetric product that are computed at once, up to the diagonal
+_ROWS = 256  # of C×d numbers in float64, which a processor's cache holds
+_HALVED_FROM = 128  # rows of a matrix, to invert it
 
 
 def scatter_within_classes(
@@ -23,16 +27,40 @@ def scatter_within_classes(
     It is that of t samples with sum Σx (d) and Gram matrix Σxxᵀ (d×d), and classes with sums M (C×d) and weights n (C).
     """
     mean = total / t
-    apart = torch.addr(sums, weights, mean, alpha=-1).div_((weights + 1).sqrt()[:, None])
     scatter = torch.addr(gram, total, mean, alpha=-1)
     if not is_host_readable(scatter):
+        apart = _apart(mean, sums, weights)
         return scatter.addmm_(apart.T, apart, alpha=-1)
-    if 2 * float(apart.flatten().dot(apart.flatten())) <= float(scatter.trace()):
-        apart = apart.to(dtype)  # which loses nothing where S is the larger part
+    apart = by_rows(lambda some: _apart(mean, sums[some], weights[some]).to(dtype), len(sums))
+    if 2 * float(apart.flatten().dot(apart.flatten())) > float(scatter.trace()):
+        apart = _apart(mean, sums, weights)  # S is the smaller part, of which low precision loses something
     for end in range(_BLOCK, len(gram) + _BLOCK, _BLOCK):
         block = slice(end - _BLOCK, end)
         scatter[block, :end].sub_(apart[:, block].T @ apart[:, :end])
     return scatter
+
+
+def _apart(mean: Tensor, sums: Tensor, weights: Tensor) -> Tensor:
+    """U_c/√(n_c+1) of some classes."""
+    return torch.addr(sums, weights, mean, alpha=-1).div_((weights + 1).sqrt()[:, None])
+
+
+def by_rows(work: Callable[[slice], Tensor], rows: int) -> Tensor:
+    """What `work` gives for all rows, some at a time, so that what it needs on the way stays in a processor's cache."""
+    return torch.cat([work(slice(start, start + _ROWS)) for start in range(0, rows, _ROWS)])
+
+
+def inverse_by_halves(matrix: Tensor) -> Tensor:
+    """The inverse of a symmetric positive definite matrix, of which the lower triangle is read."""
+    if len(matrix) < _HALVED_FROM:
+        return torch.cholesky_inverse(torch.linalg.cholesky_ex(matrix).L)  # which reads whether it succeeded
+    half = len(matrix) // 2
+    below, first = matrix[half:, :half], inverse_by_halves(matrix[:half, :half])
+    across = below @ first
+    last = inverse_by_halves(torch.addmm(matrix[half:, half:], across, below.T, alpha=-1))
+    corner = -last @ across
+    first.addmm_(across.T, corner, alpha=-1)
+    return torch.cat([torch.cat([first, corner.T], dim=1), torch.cat([corner, last], dim=1)])
 
 
 def inverse_by_products(matrix: Tensor, largest: float) -> Tensor:
