@@ -4,6 +4,9 @@ Such a kernel starts while the operation before it still runs. Triton's interpre
 a program reads before it waits is compared with what the operation before has written.
 """
 
+from importlib import import_module
+from pkgutil import iter_modules
+
 import numpy as np
 import pytest
 from torch import Tensor
@@ -11,24 +14,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from triton.runtime import interpreter
 
-from pta.engines.gpu import (
-    triton_ahead,
-    triton_few_tokens,
-    triton_prior,
-    triton_stages,
-    triton_touches,
-    triton_transformer,
-    triton_whitened,
-)
+from pta.engines import gpu
+from pta.engines.gpu import triton_ahead, triton_few_tokens
 
-WITH_WAITS = (
-    triton_few_tokens,
-    triton_prior,
-    triton_stages,
-    triton_touches,
-    triton_transformer,
-    triton_whitened,
-)
+MODULES = [import_module(f"pta.engines.gpu.{one.name}") for one in iter_modules(gpu.__path__)]
+WITH_WAITS = [module for module in MODULES if hasattr(module, "wait_for_inputs")]
 
 
 class LaunchOrder(TorchDispatchMode):
