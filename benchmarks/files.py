@@ -47,7 +47,7 @@ from pta.run.extract import extract
 from pta.run.gpu import encoder_program
 from pta.run.gpu.encoder_program import EncoderProgram
 from pta.run.predict import predict_stream
-from pta.run.reading import Reading, begin_to_open, open_decoding
+from pta.run.reading import Reading, open_decoding, start_early
 from pta.run.row_file import RowFile
 from pta.run.saved_stream import Progress, RowThread, SavedStream
 
@@ -312,7 +312,7 @@ def first_row(decode: str, folder: Path) -> float:
     paths = write_pictures(folder / "first", [(500, 375)] * 64)
     files = [SampleFile(path, path.name) for path in islice(cycle(paths), 20_000)]
     reading = Reading(BATCH, decode=decode, processes=True)
-    begin_to_open(reading, IMAGES, torch.device("cuda"))  # as commands do before they load a model
+    start_early(reading, IMAGES, torch.device("cuda"), len(files))  # as commands do before they load a model
     model = random_model("ViT-B/16")
     begun, found = time.perf_counter(), list[float]()
 

@@ -4,6 +4,7 @@ The decoder stands in for a GPU's and gives Pillow's pixels, so that nothing els
 """
 
 import pickle
+import sys
 from functools import partial
 
 import numpy as np
@@ -26,7 +27,7 @@ from pta.run import reading as decoding
 from pta.run.extract import extract
 from pta.run.feed import batches as feed
 from pta.run.predict import predict_stream
-from pta.run.reading import Reading, Views, begin_to_open, open_decoding
+from pta.run.reading import Reading, Views, open_decoding, start_early
 
 NAMES = ("boot", "bag", "coat")
 
@@ -164,21 +165,25 @@ def test_what_a_gpu_does_not_decode_is_refused_or_left_to_pillow(encoder, by_gpu
 
 
 @pytest.mark.parametrize(
-    ("how", "modality", "device", "opened"),
+    ("how", "modality", "device", "expected", "started"),
     [
-        ({}, IMAGES, "cuda", ["cuda"]),
-        ({"decode": "gpu"}, IMAGES, "cuda:1", ["cuda:1"]),
-        ({"decode": "pillow"}, IMAGES, "cuda", []),
-        ({"views": Views(4)}, IMAGES, "cuda", []),
-        ({}, CLOUDS, "cuda", []),
-        ({}, IMAGES, "cpu", []),
+        ({}, IMAGES, "cuda", 5_000, ["cuda"]),
+        ({"decode": "gpu", "processes": None}, IMAGES, "cuda:1", 5_000, ["cuda:1", "processes"]),
+        ({"decode": "pillow", "processes": None}, IMAGES, "cuda", 5_000, ["processes"]),
+        ({"decode": "pillow", "processes": None}, IMAGES, "cuda", 50, []),
+        ({"decode": "pillow", "processes": None}, IMAGES, "cuda", None, []),
+        ({"views": Views(4)}, IMAGES, "cuda", 5_000, []),
+        ({"processes": True}, CLOUDS, "cuda", 5_000, []),
+        ({"processes": None}, IMAGES, "cpu", 5_000, []),
+        ({"processes": True}, IMAGES, "cpu", 1, ["processes"] if sys.platform == "linux" else []),
     ],
 )
-def test_a_decoder_starts_while_the_model_is_loaded_if_it_may_be_asked_for(monkeypatch, how, modality, device, opened):
+def test_what_may_be_asked_for_starts_while_the_model_is_loaded(monkeypatch, how, modality, device, expected, started):
     begun = []
     monkeypatch.setattr(decoding, "opening_decoder", lambda device: begun.append(str(device)))
-    begin_to_open(Reading(**how), modality, torch.device(device))
-    assert begun == opened
+    monkeypatch.setattr(decoding, "start_server", lambda: begun.append("processes"))
+    start_early(Reading(**how), modality, torch.device(device), expected)
+    assert begun == started
 
 
 def test_a_gpu_that_is_not_there_is_said_to_be_missing(encoder):

@@ -13,7 +13,7 @@ from processes import PATIENCE
 from pta.errors import MachineFailure, UnreadableSample
 from pta.run.feed import batches, workers
 from pta.run.feed.batches import prepare_in_batches
-from pta.run.feed.workers import Workers
+from pta.run.feed.workers import Workers, start_server
 
 if sys.platform != "linux":
     pytest.skip("processes are used on Linux", allow_module_level=True)
@@ -40,6 +40,16 @@ def blocked(number):
 
 def end(number):
     os._exit(3)
+
+
+def test_a_server_that_was_started_before_leaves_signals_to_others_and_its_caller_as_it_was():
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    start_server()
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+    made = Workers(1)
+    assert made.started.wait(PATIENCE)
+    assert made.submit(blocked, 0).result(PATIENCE) >= {signal.SIGINT, signal.SIGTERM}
+    made.shutdown(wait=False, cancel_futures=True)
 
 
 @pytest.fixture(scope="module")

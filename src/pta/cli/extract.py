@@ -25,7 +25,7 @@ from pta.models import find_device
 from pta.run.encoding import OnError
 from pta.run.extract import ExtractedFile, require_feature_file, require_modality
 from pta.run.extract import extract as extract_features
-from pta.run.reading import Reading, Views, begin_to_open, require_decoder
+from pta.run.reading import Reading, Views, require_decoder, start_early
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def extract(
     if stored.views_from is not None:
         generated = find_generated(images, stored.views_from, stored.generated or USUAL_COUNT)
         reading = dataclasses.replace(reading, generated=generated)
-    begin_to_open(reading, named.modality, device)
+    start_early(reading, named.modality, device, len(images))
     done = extract_to(
         *(Path(out), images, named, texts, reading, samples.on_error),
         keep_prompts=stored.prompts,

@@ -20,7 +20,7 @@ from pta.models import Encoder, find_device
 from pta.monitor.scores import BLOCK
 from pta.run.classifier import Classifier
 from pta.run.predict import Tally, predict_stream
-from pta.run.reading import Decoding, Reading, begin_to_open, open_decoding, require_decoder
+from pta.run.reading import Decoding, Reading, open_decoding, require_decoder, start_early
 from pta.run.saved_stream import SavedStream
 from pta.run.separate import SeparateStreams
 from pta.run.watched import WatchedStream
@@ -58,7 +58,7 @@ def predict(given: PredictOptions) -> None:
         if isinstance(source, VideoFrames):
             source.check()
         start = find_start(source, given.state, given.rows, give_up_unread=given.samples.give_up_unread)
-        begin_to_open(reading, modality, device)
+        start_early(reading, modality, device, total)
         encoder = named.encoder  # from here on, nothing is left that could be checked without it
         classifier = _classifier(given, encoder, texts, total)
         if (state := given.state.loaded) is not None:

@@ -75,10 +75,7 @@ def encode_files(
     decoding = decoding or open_decoding(encoder, reading)
     plain = decoding.prepare if reading.generated is None else encoder.preparer(limits=reading.limits)
     prepare = _PrepareFile(decoding.prepare, plain, reading)
-    processes = reading.processes
-    if processes is None:
-        processes = device == "cuda" and program.expects_many
-    processes = processes and isinstance(encoder, ImageEncoder)
+    processes = reading.with_processes(device == "cuda", program.expected) and isinstance(encoder, ImageEncoder)
     workers = reading.workers or default_workers(processes and decoding.name == PILLOW)
     size = reading.samples_at_once
     first = max(1, size // _FIRST_SHARE) if quick_start else 0

@@ -1,5 +1,6 @@
 """How samples are read: options, views, and decoding, one by one on the host or in batches on a GPU."""
 
+import sys
 import zlib
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -27,7 +28,8 @@ from pta.door.patience import USUAL_PATIENCE, Patience
 from pta.errors import InvalidParameter, PtaError, naming, nearest, shown
 from pta.models import Encoder, ImageEncoder
 from pta.models.encoder import PicturePreparer, Prepare, Raw, content_of
-from pta.run.gpu.encoder_program import ON_DEVICE
+from pta.run.feed.workers import start_server
+from pta.run.gpu.encoder_program import ON_DEVICE, are_many
 
 Decode = Literal["auto", "pillow", "gpu"]
 _CHECKED = {
@@ -109,6 +111,10 @@ class Reading:
         asked |= {"views": self.views is not None, "generated pictures": self.generated is not None}
         return next((what for what, wanted in asked.items() if wanted), None)
 
+    def with_processes(self, on_gpu: bool, expected: int | None) -> bool:
+        """Whether processes prepare so many pictures."""
+        return on_gpu and are_many(expected) if self.processes is None else self.processes
+
     @property
     def samples_at_once(self) -> int:
         """How many samples a batch holds."""
@@ -182,10 +188,13 @@ def open_decoding(encoder: Encoder, reading: Reading) -> Decoding:
     return Decoding(encoder.preparer(fast_decode=fast, views=views, limits=reading.limits))
 
 
-def begin_to_open(reading: Reading, modality: Modality, device: torch.device) -> None:
-    """Have the GPU's decoder start, if `open_decoding` may ask for it, while a model is loaded."""
-    if reading.decode != "pillow" and not reading.host_only and modality == IMAGES and device.type == "cuda":
+def start_early(reading: Reading, modality: Modality, device: torch.device, expected: int | None) -> None:
+    """Let what takes seconds to start do so while a model is loaded: the GPU's decoder, the server of processes."""
+    on_gpu = device.type == "cuda"
+    if modality == IMAGES and on_gpu and reading.decode != "pillow" and not reading.host_only:
         opening_decoder(device)
+    if modality == IMAGES and sys.platform == "linux" and reading.with_processes(on_gpu, expected):
+        start_server()
 
 
 def require_decoder(decode: Decode, modality: Modality, device: torch.device) -> None:

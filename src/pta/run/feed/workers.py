@@ -16,7 +16,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from functools import partial
-from multiprocessing import get_context, parent_process
+from multiprocessing import forkserver, get_context, parent_process, resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.reduction import DupFd
 from typing import Any, TypeVar
@@ -39,6 +39,17 @@ _THREADS = 4  # that work until processes have started
 _ENDING = [one for one in signal.Signals if one.name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")]
 
 
+def start_server() -> None:
+    """Start the server from which processes are forked, if it does not run; its imports take seconds."""
+    get_context("forkserver").set_forkserver_preload(_PRELOADED)
+    resource_tracker.ensure_running()  # which ends with all signals let through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # the server inherits it
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class Workers:
     """Calls functions in threads, and in processes as soon as these have started; only on Linux.
 
@@ -50,9 +61,7 @@ class Workers:
         self.started = threading.Event()  # whether calls go to processes
         self._memory = _SharedMemory()
         given: tuple[Any, ...] = (self._memory, start)
-        context = get_context("forkserver")
-        context.set_forkserver_preload(_PRELOADED)
-        self._processes = ProcessPoolExecutor(count, context, _begin_process, given)
+        self._processes = ProcessPoolExecutor(count, get_context("forkserver"), _begin_process, given)
         self._threads.submit(self._start, count)
 
     def submit(self, call: Callable[[Given], Made], given: Given) -> "Future[Made]":
@@ -78,7 +87,7 @@ class Workers:
             done.set_exception(error)
 
     def _start(self, count: int) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # for the server, which inherits it while it imports
+        start_server()
         with suppress(RuntimeError):  # closed meanwhile
             for future in [self._processes.submit(os.getpid) for _ in range(count)]:
                 future.result()

@@ -113,7 +113,7 @@ class EncoderProgram:
         self, encoder: Encoder, batch: int, expected: int | None = None, *, whole: bool = False, optimise: bool = True
     ) -> None:
         self.encoder, self._batch, self._whole = encoder, batch, whole
-        self.expects_many = expected is not None and expected >= COMPILED_FROM
+        self.expected = expected
         self._optimise = optimise and can_be_compiled(encoder)
         self._done = 0
         self._compiling: _Compiling | None = None
@@ -135,7 +135,7 @@ class EncoderProgram:
 
     def _advance(self, raw: Tensor) -> None:
         """Start compiling if it is due; record the compiled model."""
-        if self._compiling is None and (self.expects_many or self._done >= COMPILED_FROM):
+        if self._compiling is None and (are_many(self.expected) or self._done >= COMPILED_FROM):
             self._raw = torch.zeros((self._batch, *raw.shape[1:]), dtype=raw.dtype, device=self.encoder.device)
             self._compiling = _Compiling(self.encoder, self._raw)
         if self._compiling is None or (not self._whole and self._compiling.thread.is_alive()):
@@ -170,6 +170,11 @@ def compiled_by_torch(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor]
     # these would lie in a folder that all users share, whatever torch is told; not every version has them
     headers: dict[str, Any] = {name: False for name in list_options() if name == "cpp_cache_precompile_headers"}
     return torch.compile(function, dynamic=False, options=headers)
+
+
+def are_many(samples: int | None) -> bool:
+    """Whether it pays to start what takes seconds, if so many are known to come."""
+    return samples is not None and samples >= COMPILED_FROM
 
 
 def on(device: torch.device) -> AbstractContextManager[object]:
