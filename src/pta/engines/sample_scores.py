@@ -45,7 +45,7 @@ def score_samples(
         return _score_one_by_one(unit, classifier.to(dtype=torch.float32), rule, columns)
     from pta.engines.pta.numba_loops import describe_zero_shot
 
-    text = classifier.anchors.float().contiguous().numpy()
+    text = classifier.anchors.float().numpy()
     z = np.empty((len(unit), len(text)), np.float32)
     numbers = classifier.scale, classifier.bias, np.inf if rule is None else rule.threshold
     return z, SampleTouches(*describe_zero_shot(unit, text, *numbers, z, *columns))

@@ -125,7 +125,7 @@ def _encode(job: BlockJob, block: int, listed: range) -> tuple[dict[str, Tensor]
     keys = json.dumps([rows.samples[row].key for row in kept]).encode()
     described = {
         "image_features": torch.empty(0, program.encoder.dim),
-        "text_features": job.classifier.anchors.float().cpu().contiguous(),
+        "text_features": job.classifier.anchors.float().cpu(),
         "scale": torch.tensor(job.classifier.scale, dtype=torch.float64),
         "bias": torch.tensor(job.classifier.bias, dtype=torch.float64),
         "numbers": torch.from_numpy(rows.numbers[kept].astype(np.int64)),

@@ -62,8 +62,8 @@ def _learn(z: Tensor, fast: Tensor, slow: Tensor, mean: Tensor, *state: Tensor) 
             )
         return found
     samples, at_once = max(2, int(triton.next_power_of_2(B))), min(_CLASSES_AT_ONCE, int(triton.next_power_of_2(C)))
-    block = min(int(triton.next_power_of_2(triton.cdiv(C, _FEW_PROGRAMS))), _MOST_NUMBERS // samples)
-    block = max(block, _FEWEST_CLASSES)
+    wished = int(triton.next_power_of_2(triton.cdiv(C, _FEW_PROGRAMS)))
+    block = max(_FEWEST_CLASSES, min(wished, _MOST_NUMBERS // samples))
     blocks = triton.cdiv(C, block)
     parts, before = z.new_empty(2, B, blocks), z.new_empty(3)
     with torch.cuda.device_of(z):
@@ -128,11 +128,15 @@ def _learn_one(
 @triton.jit
 def _gate(A, chance):
     """1.5·(1−ρ)."""
-    ratio = (A + _CAUTION) / (chance + _CAUTION) / _ORDERED
-    square = ratio * ratio
-    fourth = square * square
-    eighth = fourth * fourth
+    eighth = eighth_power((A + _CAUTION) / (chance + _CAUTION) / _ORDERED)
     return _STRENGTH * eighth * eighth / (1 + eighth * eighth)
+
+
+@triton.jit
+def eighth_power(x):
+    square = x * x
+    fourth = square * square
+    return fourth * fourth
 
 
 @triton.jit
@@ -161,10 +165,7 @@ def _follow(
     s, fast, slow, mean, found, by_chance, count, before, recent, parts, B, C,
     SAMPLES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Follow a block of classes: e_f + e_s as each sample meets it, and the block's part of s·e_f and s·(Σs + 10/C).
-
-    e_f before sample b is kᵇ·(e_f + rate·Σ_{j<b} s_j/kʲ⁺¹) with k = 1 − rate.
-    """
+    """Follow a block of classes: e_f + e_s as each sample meets it, and the block's part of s·e_f and s·(Σs + 10/C)."""
     block = tl.program_id(0)
     classes, sample = block * BLOCK + tl.arange(0, BLOCK), tl.arange(0, SAMPLES)
     inside = classes < C
@@ -178,15 +179,10 @@ def _follow(
     taken = tl.load(s + here, mask=all_inside, other=0.0)
     age, age_after = sample.to(tl.float64), tl.cast(B, tl.float64)
 
-    quick = tl.load(fast + classes, mask=inside, other=0.0)
-    shares = _FAST * taken * tl.exp(-(age + 1) * _LOG_KEPT_FAST)[:, None]
-    quick_before = (quick[None, :] + tl.cumsum(shares, 0) - shares) * tl.exp(age * _LOG_KEPT_FAST)[:, None]
-    tl.store(fast + classes, (quick + tl.sum(shares, 0)) * tl.exp(age_after * _LOG_KEPT_FAST), mask=inside)
-
-    steady = tl.load(slow + classes, mask=inside, other=0.0)
-    shares = _SLOW * taken * tl.exp(-(age + 1) * _LOG_KEPT_SLOW)[:, None]
-    steady_before = (steady[None, :] + tl.cumsum(shares, 0) - shares) * tl.exp(age * _LOG_KEPT_SLOW)[:, None]
-    tl.store(slow + classes, (steady + tl.sum(shares, 0)) * tl.exp(age_after * _LOG_KEPT_SLOW), mask=inside)
+    quick_before, quick = _running_mean(fast + classes, taken, age, age_after, inside, _FAST, _LOG_KEPT_FAST)
+    tl.store(fast + classes, quick, mask=inside)
+    steady_before, steady = _running_mean(slow + classes, taken, age, age_after, inside, _SLOW, _LOG_KEPT_SLOW)
+    tl.store(slow + classes, steady, mask=inside)
     tl.store(recent + here, quick_before + steady_before, mask=all_inside)
 
     total = tl.load(mean + classes, mask=inside, other=0.0) * start
@@ -196,6 +192,18 @@ def _follow(
     part = parts + sample * tl.num_programs(0) + block
     tl.store(part, tl.sum(taken * quick_before, 1), mask=sample < B)
     tl.store(part + B * tl.num_programs(0), tl.sum(taken * total_before, 1), mask=sample < B)
+
+
+@triton.jit
+def _running_mean(mean, taken, age, age_after, inside, RATE: tl.constexpr, LOG_KEPT: tl.constexpr):
+    """A running mean of some classes as each sample meets it, and after all.
+
+    Before sample b it is kᵇ·(e + rate·Σ_{j<b} s_j/kʲ⁺¹) with k = 1 − rate.
+    """
+    start = tl.load(mean, mask=inside, other=0.0)
+    shares = RATE * taken * tl.exp(-(age + 1) * LOG_KEPT)[:, None]
+    before = (start[None, :] + tl.cumsum(shares, 0) - shares) * tl.exp(age * LOG_KEPT)[:, None]
+    return before, (start + tl.sum(shares, 0)) * tl.exp(age_after * LOG_KEPT)
 
 
 @triton.jit

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from pta.engines.balance import DOMINANCE, LEAK, PAIRS
 from pta.engines.calibration import FEWEST, FIRST, FIRST_COUNTS, GRID, LESS_ERROR, SMALLEST, grid_on
 from pta.engines.gpu.triton_ahead import ahead_on, wait_for_inputs
-from pta.engines.gpu.triton_prior import MOST_SAMPLES
+from pta.engines.gpu.triton_prior import MOST_SAMPLES, eighth_power
 from pta.engines.gpu.triton_touches import split, whole
 from pta.engines.zero_shot import ZeroShot
 
@@ -203,11 +203,4 @@ def _open(seen, total, squares, opened, C, BLOCK: tl.constexpr):
     with_itself = square / tl.maximum(t, 1.0)
     leak = excess * (1 - with_itself) / _LEAK
     dominance = excess / tl.maximum(C * with_itself - 1, 1e-9) / _DOMINANCE
-    tl.store(opened, 1 / (1 + _eighth(leak) + _eighth(dominance)))
-
-
-@triton.jit
-def _eighth(x):
-    square = x * x
-    fourth = square * square
-    return fourth * fourth
+    tl.store(opened, 1 / (1 + eighth_power(leak) + eighth_power(dominance)))

@@ -86,8 +86,8 @@ class CompiledStep:
         if last is not None and all(map(is_, last._tensors, tensors)):
             return last
         same_precision = prototypes.knowledge.dtype == classifier.anchors.dtype
-        in_order = classifier.anchors.is_contiguous() and is_host_readable(*tensors)
-        return cls(classifier, prototypes, seen, rule) if same_precision and in_order and numba_is_installed() else None
+        can_be_compiled = same_precision and is_host_readable(*tensors) and numba_is_installed()
+        return cls(classifier, prototypes, seen, rule) if can_be_compiled else None
 
     def __call__(self, samples: object) -> Tensor | None:
         """Learn one sample and give its logits, 1×C; or give None and learn nothing, if `Adapter.step` has to do it.

@@ -32,7 +32,7 @@ def scatter_within_classes(
         apart = _apart(mean, sums, weights)
         return scatter.addmm_(apart.T, apart, alpha=-1)
     apart = by_rows(lambda some: _apart(mean, sums[some], weights[some]).to(dtype), len(sums))
-    if 2 * float(apart.flatten().dot(apart.flatten())) > float(scatter.trace()):
+    if apart.dtype != sums.dtype and 2 * float(apart.flatten().dot(apart.flatten())) > float(scatter.trace()):
         apart = _apart(mean, sums, weights)  # S is the smaller part, of which low precision loses something
     for end in range(_BLOCK, len(gram) + _BLOCK, _BLOCK):
         block = slice(end - _BLOCK, end)

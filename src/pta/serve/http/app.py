@@ -169,9 +169,11 @@ def _page(guard: Guard) -> list[Endpoint]:
 
     endpoints = [Endpoint("POST", "/login", login, "Exchange the token for a session cookie", "login")]
     package = resources.files("pta")
+    base = (package / "assets" / "base.css").read_bytes()
     for path, file in PAGE.items():
-        parts = [*([package / "assets" / "base.css"] if file == "page.css" else []), package / "serve/http/page" / file]
-        text = b"".join(part.read_bytes() for part in parts)
-        content = Response(text, media_type=_MEDIA_TYPES[file.rpartition(".")[2]])
+        text = (package / "serve/http/page" / file).read_bytes()
+        content = Response(
+            base + text if file == "page.css" else text, media_type=_MEDIA_TYPES[file.rpartition(".")[2]]
+        )
         endpoints += [Endpoint(method, path, content) for method in ("GET", "HEAD")]
     return endpoints
