@@ -11,11 +11,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 from processes import PATIENCE
+from random_clip import random_state
 from torch._dynamo.testing import CompileCounter
 
 from pta.data.fashion import load_fashion_test
 from pta.errors import InvalidParameter
 from pta.models import EmbeddedEncoder
+from pta.models.clip.encoder import ClipEncoder
 from pta.run import gpu
 from pta.run.gpu import encoder_program
 from pta.run.gpu.encoder_program import EncoderProgram, can_be_compiled
@@ -109,6 +111,14 @@ def test_features_of_one_file_are_all_made_by_one_program(encoder, compiler):
     assert (compiler.compiled, compiler.recorded, compiler.replayed) == (1, 1, 6)
 
 
+@pytest.mark.parametrize(("whole", "replayed"), [(False, 5), (True, 6)])
+def test_a_model_with_kernels_of_its_own_is_recorded_as_it_is(encoder, compiler, monkeypatch, whole, replayed):
+    monkeypatch.setattr(EmbeddedEncoder, "has_kernels_for", lambda encoder, batch: batch == 4)
+    program = EncoderProgram(encoder, 4, expected=22, whole=whole)
+    assert_features(encoder, [program(part) for part in PIXELS.split(4)])
+    assert (compiler.compiled, compiler.recorded, compiler.replayed) == (0, 1, replayed)
+
+
 def test_what_was_compiled_in_the_background_is_not_compiled_again_for_the_batches(encoder, compiler, monkeypatch):
     counter = CompileCounter()
     monkeypatch.setattr(
@@ -172,6 +182,18 @@ def test_on_a_gpu_the_compiled_model_gives_what_the_model_gives(encoder, monkeyp
     given += [program(part) for part in PIXELS[4:].split(4)]
     assert program._recording is not None
     torch.testing.assert_close(torch.cat(given).cpu(), encoder.encode(PIXELS).cpu(), atol=1e-3, rtol=0)
+
+
+@pytest.mark.skipif(not HAS_GPU, reason="no GPU")
+def test_on_a_gpu_a_vision_transformer_that_is_recorded_as_it_is_gives_the_same(monkeypatch):
+    encoder = ClipEncoder(random_state("ViT", small=False), quick_gelu=True).ready("cuda", torch.float16)
+    pixels = torch.randint(0, 256, (100, 3, 224, 224), dtype=torch.uint8)
+    monkeypatch.setattr(encoder_program, "COMPILED_FROM", 8)
+    program = EncoderProgram(encoder, 64, expected=100, whole=True)
+    found = torch.cat([program(part) for part in pixels.split(64)])
+    assert program._recording is not None
+    assert (program._compiling is None) == encoder.has_kernels_for(64)
+    assert (found * encoder.encode(pixels)).sum(dim=1).min() > 0.99999
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, "32"), ("8", "8")])

@@ -161,6 +161,26 @@ def test_kernels_are_for_many_or_few_aligned_rows_in_half_precision_without_grad
         assert transformer.first(x) == (0 if has_kernels else 1)
 
 
+@pytest.mark.parametrize(
+    ("batch", "dtype", "has_kernels", "expected"),
+    [
+        (241, torch.float16, True, True),
+        (240, torch.float16, True, False),
+        (241, torch.float32, True, False),
+        (241, torch.float16, False, False),
+    ],
+)
+def test_a_model_says_for_which_batches_it_has_kernels(batch, dtype, has_kernels, expected):
+    encoder = ClipEncoder(random_state("ViT"), quick_gelu=True).ready(dtype=dtype)
+    assert len(encoder.visual.positional_embedding) == 17
+    encoder.visual.transformer.has_kernels = has_kernels
+    assert encoder.has_kernels_for(batch) == expected
+
+
+def test_a_resnet_has_no_kernels():
+    assert not ClipEncoder(random_state("RN"), quick_gelu=True).has_kernels_for(10**6)
+
+
 @pytest.mark.skipif(not HAS_GPU, reason="no GPU")
 @pytest.mark.parametrize("count", [1, 64])
 def test_features_are_those_of_pytorchs_own_kernels(count):

@@ -252,6 +252,10 @@ class Encoder(nn.Module, Model, ABC):
     def dtype(self) -> torch.dtype:
         return next(self.parameters()).dtype
 
+    def has_kernels_for(self, batch: int) -> bool:
+        """Whether kernels of its own do most of the work on so many samples, so that compiling would gain nothing."""
+        return False
+
     def _hash(self) -> str:
         about = [RECIPE, self.architecture, self.settings, self.preparation]
         digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())

@@ -103,6 +103,10 @@ class ClipEncoder(ClipText, ImageEncoder):
             self.visual.transformer.has_kernels = processors.transformer_runs_on(self.device)
         return self
 
+    def has_kernels_for(self, batch: int) -> bool:
+        vit = self.visual
+        return isinstance(vit, VisionTransformer) and vit.transformer.has_kernels_for(batch * vit.tokens, self.dtype)
+
     def features(self, pixels: Tensor) -> Tensor:
         return normalize(self.visual(pixels), dim=-1)
 

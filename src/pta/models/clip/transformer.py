@@ -98,6 +98,14 @@ class Transformer(nn.Module):
         self._is_aligned = width % 8 == hidden % 8 == 0  # rows of 16 bytes, which a GPU copies by itself
         self.has_kernels = False
 
+    def has_kernels_for(self, rows: int, dtype: torch.dtype) -> bool:
+        """Whether kernels for many rows are used for so many, in this precision."""
+        if not (self.has_kernels and self._is_aligned and dtype in _HALF):
+            return False
+        from pta.engines.gpu.triton_transformer import FEWEST_ROWS
+
+        return rows >= FEWEST_ROWS
+
     def forward(self, x: Tensor, *, causal: bool) -> Tensor:
         """N×L×width to the same shape."""
         for block in self.resblocks:

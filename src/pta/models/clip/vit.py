@@ -21,15 +21,15 @@ class VisionTransformer(nn.Module):
     def __init__(self, state: State, *, head_width: int, quick_gelu: bool) -> None:
         super().__init__()
         width, channels, self.patch, _ = shape_of(state, "visual.conv1.weight", 4)
-        positions, _ = shape_of(state, "visual.positional_embedding", 2)
-        grid = isqrt(positions - 1)
-        if grid * grid + 1 != positions or channels != 3:
-            raise UnavailableModel(f"no CLIP model has {positions} positions for {channels}-channel images")
+        self.tokens, _ = shape_of(state, "visual.positional_embedding", 2)
+        grid = isqrt(self.tokens - 1)
+        if grid * grid + 1 != self.tokens or channels != 3:
+            raise UnavailableModel(f"no CLIP model has {self.tokens} positions for {channels}-channel images")
         self.size = grid * self.patch
         self.dim = shape_of(state, "visual.proj", 2)[1]
         self.conv1 = nn.Conv2d(3, width, self.patch, stride=self.patch, bias=False)
         self.class_embedding = nn.Parameter(torch.empty(width))
-        self.positional_embedding = nn.Parameter(torch.empty(positions, width))
+        self.positional_embedding = nn.Parameter(torch.empty(self.tokens, width))
         self.ln_pre = nn.LayerNorm(width)
         self.transformer = Transformer(state, "visual.transformer.", head_width=head_width, quick_gelu=quick_gelu)
         self.ln_post = nn.LayerNorm(width)

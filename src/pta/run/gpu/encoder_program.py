@@ -134,13 +134,21 @@ class EncoderProgram:
             return torch.cat([self._replay(part) for part in torch.split(raw, self._batch)])
 
     def _advance(self, raw: Tensor) -> None:
-        """Start compiling if it is due; record the compiled model."""
-        if self._compiling is None and (are_many(self.expected) or self._done >= COMPILED_FROM):
-            self._raw = torch.zeros((self._batch, *raw.shape[1:]), dtype=raw.dtype, device=self.encoder.device)
-            self._compiling = _Compiling(self.encoder, self._raw)
-        if self._compiling is None or (not self._whole and self._compiling.thread.is_alive()):
+        """Record the model if it is due, with a compiler's code where the model has no kernels of its own."""
+        if not (are_many(self.expected) or self._done >= COMPILED_FROM):
             return
-        encode = self._compiling.wait(must_succeed=self._whole)
+        if not len(self._raw):
+            self._raw = torch.zeros((self._batch, *raw.shape[1:]), dtype=raw.dtype, device=self.encoder.device)
+        encode: Callable[[Tensor], Tensor] = self.encoder.encode_unchecked
+        if self.encoder.has_kernels_for(self._batch):
+            if not (self._whole or self._done):  # the first answers do not wait for the recording
+                return
+        else:
+            if self._compiling is None:
+                self._compiling = _Compiling(self.encoder, self._raw)
+            if not self._whole and self._compiling.thread.is_alive():
+                return
+            encode = self._compiling.wait(must_succeed=self._whole)
         with ON_DEVICE:
             self._recording = Recording(lambda: (encode(self._raw),), (), self._stream)
             self._weights = _place(self.encoder)
