@@ -9,6 +9,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import is_dataclass
 from importlib import import_module
 from pathlib import Path
@@ -78,14 +79,15 @@ def load_command(name: str) -> Any:
 def expanded(function: Callable[..., None]) -> Callable[..., None]:
     """A command with all options of the dataclasses that the function takes, and of those inside them.
 
-    The function is called with these dataclasses, whose constructors check what was given.
+    The function is called with these dataclasses, whose constructors check what was given. The text of an annotation is
+    the help of the option: `Annotated[int, "Random seed.", Option(min=0)]`.
     """
     parameters = list(_options_of(inspect.signature(function).parameters.values()))
 
     def command(**given: Any) -> None:
         function(**_grouped(inspect.signature(function).parameters.values(), given))
 
-    command.__doc__ = function.__doc__
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     return command
@@ -96,7 +98,19 @@ def _options_of(parameters: Iterable[inspect.Parameter]) -> Iterator[inspect.Par
         if inside := _inside(one):
             yield from _options_of(inside)
         else:
-            yield one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            yield _with_help(one).replace(kind=inspect.Parameter.KEYWORD_ONLY)
+
+
+def _with_help(one: inspect.Parameter) -> inspect.Parameter:
+    """The option as typer declares it; what is False by default is a flag, without a `--no-` beside it."""
+    said = getattr(one.annotation, "__metadata__", ())
+    texts, more = ([part for part in said if isinstance(part, str) == is_text] for is_text in (True, False))
+    if not texts:
+        return one
+    names = [f"--{one.name.strip('_').replace('_', '-')}"] if one.default is False else []
+    option = copy(more[0]) if more else typer.Option(*names)
+    option.help = texts[0]
+    return one.replace(annotation=Annotated[one.annotation.__origin__, option])
 
 
 def _grouped(parameters: Iterable[inspect.Parameter], given: Mapping[str, Any]) -> dict[str, Any]:

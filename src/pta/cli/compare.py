@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.table import Table
+from typer import Argument, Option
 
 from pta.cli.fitting_table import print_table, right
 from pta.cli.messages import say
@@ -29,22 +29,18 @@ _CAVEAT_OVERALL = (
 
 
 def compare(
-    a_file: Annotated[Path, typer.Argument(metavar="A.json", help="Records of pta eval --json or pta sweep --json.")],
+    a_file: Annotated[Path, "Records of pta eval --json or pta sweep --json.", Argument(metavar="A.json")],
     b_file: Annotated[
-        Path | None, typer.Argument(metavar="[B.json]", help="B's records; without it, --a and --b choose from A.json.")
+        Path | None, "B's records; without it, --a and --b choose from A.json.", Argument(metavar="[B.json]")
     ] = None,
-    a: Annotated[
-        str | None, typer.Option(metavar="METHOD[:NAME=VALUE,…]", help="Result A, e.g. pta:h=20,w=0.01.")
-    ] = None,
-    b: Annotated[str | None, typer.Option(metavar="METHOD[:NAME=VALUE,…]", help="Result B.")] = None,
-    level: Annotated[float, typer.Option(help="Confidence level of the interval, from 0.5 to 0.999.")] = 0.95,
-    resamples: Annotated[int, typer.Option(help="Number of bootstrap resamples, from 1,000 to 10 million.")] = 20_000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the resampling.")] = 1,
-    overall: Annotated[
-        bool, typer.Option("--overall", help="One row for all datasets; with --a alone, one per other result.")
-    ] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw what --overall shows: .svg, .png, .pdf.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write the comparisons as JSON; - for stdout.")] = None,
+    a: Annotated[str | None, "Result A, e.g. pta:h=20,w=0.01.", Option(metavar="METHOD[:NAME=VALUE,…]")] = None,
+    b: Annotated[str | None, "Result B.", Option(metavar="METHOD[:NAME=VALUE,…]")] = None,
+    level: Annotated[float, "Confidence level of the interval, from 0.5 to 0.999."] = 0.95,
+    resamples: Annotated[int, "Number of bootstrap resamples, from 1,000 to 10 million."] = 20_000,
+    seed: Annotated[int, "Seed of the resampling.", Option(min=0)] = 1,
+    overall: Annotated[bool, "One row for all datasets; with --a alone, one per other result."] = False,
+    plot: Annotated[Path | None, "Draw what --overall shows: .svg, .png, .pdf."] = None,
+    json: Annotated[Path | None, "Write the comparisons as JSON; - for stdout."] = None,
 ) -> None:
     """Compare two results on the same samples: difference, confidence interval and significance."""
     resampling = Resampling(level, resamples, seed)

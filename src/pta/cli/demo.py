@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import typer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -36,23 +35,19 @@ _SPARK_WIDTH = 20
 
 
 def demo(
-    modality: Annotated[Literal["images", "points"], typer.Option(help="Kind of samples.")] = "images",
-    source: Annotated[
-        str | None, typer.Option(help=f"Which clouds: {' or '.join(SHAPE_SOURCES)}; default furniture.")
-    ] = None,
+    modality: Annotated[Literal["images", "points"], "Kind of samples."] = "images",
+    source: Annotated[str | None, f"Which clouds: {' or '.join(SHAPE_SOURCES)}; default furniture."] = None,
     shift: Annotated[
         str | None,
-        typer.Option(
-            help=f"Shift of the images: {', '.join(SHIFTS)} (default gaussian_noise); of the clouds: "
-            f"{', '.join(CORRUPTIONS)} (default jitter)."
-        ),
+        f"Shift of the images: {', '.join(SHIFTS)} (default gaussian_noise); of the clouds: "
+        f"{', '.join(CORRUPTIONS)} (default jitter).",
     ] = None,
     severity: Annotated[
-        int | None, typer.Option(help="Severity of the shift: images 1 to 5 (default 3), clouds 0 to 4 (default 2).")
+        int | None, "Severity of the shift: images 1 to 5 (default 3), clouds 0 to 4 (default 2)."
     ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed of the shift and of the order of the samples.")] = 1,
-    report: Annotated[Path, typer.Option(help="Where to write the report, one HTML file.")] = _REPORT,
-    json: Annotated[Path | None, typer.Option(help="Write the table's numbers as JSON; - for stdout.")] = None,
+    seed: Annotated[int, "Random seed of the shift and of the order of the samples."] = 1,
+    report: Annotated[Path, "Where to write the report, one HTML file."] = _REPORT,
+    json: Annotated[Path | None, "Write the table's numbers as JSON; - for stdout."] = None,
     replace: options.Replace = False,
 ) -> None:
     """Classify shifted images or point clouds with zero-shot, PTA and other methods, and write a report."""

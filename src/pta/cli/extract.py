@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.filesize import decimal
+from typer import Argument, Option
 
 from pta.cli import options
 from pta.cli.messages import say, warn
@@ -32,26 +32,17 @@ from pta.run.reading import Reading, Views, require_decoder, start_early
 class StoredOptions:
     """What is stored beside the features."""
 
-    views: Annotated[int | None, typer.Option(help="Also store this many augmented views per image.")] = None
-    view_mode: Annotated[Mode, typer.Option(help="How views are made.")] = "augmix"
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the views.")] = 1
-    pixels: Annotated[
-        bool,
-        typer.Option("--pixels", help="Also store the pixels, for methods that need them: 150 kB per image at 224."),
-    ] = False
-    patches: Annotated[
-        bool,
-        typer.Option("--patches", help="Also store features of each image's patches: 200 kB per image for ViT-B/16."),
-    ] = False
+    views: Annotated[int | None, "Also store this many augmented views per image."] = None
+    view_mode: Annotated[Mode, "How views are made."] = "augmix"
+    seed: Annotated[int, "Random seed of the views.", Option(min=0)] = 1
+    pixels: Annotated[bool, "Also store the pixels, for methods that need them: 150 kB per image at 224."] = False
+    patches: Annotated[bool, "Also store features of each image's patches: 200 kB per image for ViT-B/16."] = False
     views_from: Annotated[
-        Path | None,
-        typer.Option(help="Also store features of pictures in this folder, generated from each image: STEM_0.jpg, …"),
+        Path | None, "Also store features of pictures in this folder, generated from each image: STEM_0.jpg, …"
     ] = None
-    prompts: Annotated[
-        bool, typer.Option("--prompts", help="Also store the feature of every prompt of each class, as etta needs.")
-    ] = False
+    prompts: Annotated[bool, "Also store the feature of every prompt of each class, as etta needs."] = False
     generated: Annotated[
-        int | None, typer.Option(min=1, help="Pictures of --views-from per image.", show_default=str(USUAL_COUNT))
+        int | None, "Pictures of --views-from per image.", Option(min=1, show_default=str(USUAL_COUNT))
     ] = None
 
     def __post_init__(self) -> None:
@@ -67,25 +58,21 @@ class StoredOptions:
 def extract(
     source: Annotated[
         str,
-        typer.Argument(
-            metavar="DATASET|FOLDER|CSV|TAR|H5|VIDEO",
-            help="A name from pta datasets, a folder with a sub-folder per class, a .csv of path,label, .tar shards, "
-            "an .h5 file of clouds, a video, or the packaged images: fashion/clean, fashion/blur/3.",
-        ),
+        "A name from pta datasets, a folder with a sub-folder per class, a .csv of path,label, .tar shards, "
+        "an .h5 file of clouds, a video, or the packaged images: fashion/clean, fashion/blur/3.",
+        Argument(metavar="DATASET|FOLDER|CSV|TAR|H5|VIDEO"),
     ],
-    out: Annotated[str, typer.Option(help="The feature file to write, .safetensors; with --cluster a folder.")],
+    out: Annotated[str, "The feature file to write, .safetensors; with --cluster a folder."],
     texts: options.TextOptions,
     model: options.ModelOptions,
     stored: StoredOptions,
     samples: options.SampleOptions,
     video: VideoOptions,
     cluster: options.ClusterOptions,
-    data: Annotated[Path | None, typer.Option(help="The folder that holds the datasets, for a dataset's name.")] = None,
-    shard: Annotated[
-        int, typer.Option(min=1, help="Images per saved part; an interrupted run repeats at most one part.")
-    ] = 1024,
-    replace: Annotated[bool, typer.Option("--replace", help="Overwrite an existing file with other content.")] = False,
-    json: Annotated[Path | None, typer.Option(help="Write a summary as JSON; - for stdout.")] = None,
+    data: Annotated[Path | None, "The folder that holds the datasets, for a dataset's name."] = None,
+    shard: Annotated[int, "Images per saved part; an interrupted run repeats at most one part.", Option(min=1)] = 1024,
+    replace: Annotated[bool, "Overwrite an existing file with other content."] = False,
+    json: Annotated[Path | None, "Write a summary as JSON; - for stdout."] = None,
 ) -> None:
     """Encode images or point clouds into a feature file for pta eval. Resumes; finished parts are kept."""
     require_place(json)

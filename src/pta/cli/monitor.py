@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-import typer
+from typer import Argument, Option
 
-from pta.cli import COMMANDS, expanded, options
+from pta.cli import options
 from pta.cli.messages import say
 from pta.cli.monitor_options import MonitorOptions, On, Outlet
-from pta.cli.output import command_group, progress, require_place, write_json
+from pta.cli.output import CommandGroup, progress, require_place, write_json
 from pta.core.labels import UNKNOWN
 from pta.data.features import FeatureFile, load_features
 from pta.door.claims import sole_writer
@@ -24,14 +24,14 @@ from pta.run.watched import sources_of
 
 _BATCH = 256
 
-monitor = command_group("monitor", COMMANDS["monitor"])
-Features = Annotated[Path, typer.Argument(metavar="FEATURES", help="A feature file, as pta extract writes it.")]
+monitor = CommandGroup("monitor")
+Features = Annotated[Path, "A feature file, as pta extract writes it.", Argument(metavar="FEATURES")]
 
 
 @monitor.command()
 def reference(
     features: Features,
-    out: Annotated[Path, typer.Option(help="File of the reference, .safetensors.")],
+    out: Annotated[Path, "File of the reference, .safetensors."],
     replace: options.Replace = False,
 ) -> None:
     """Make a reference from samples that you trust, at least 200, for --reference."""
@@ -52,14 +52,15 @@ class RunOptions:
     method: options.MethodOptions
     watching: MonitorOptions
     on: On = None
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Shuffle the samples with this seed.", show_default="as in the file")
-    ] = None
-    figure: Annotated[Path | None, typer.Option(help="Draw the numbers and alarms: .svg, .png or .pdf.")] = None
-    json: Annotated[Path | None, typer.Option(help="Write numbers, alarms and classes as JSON; - for stdout.")] = None
+    seed: Annotated[int | None, "Shuffle the samples with this seed.", Option(min=0, show_default="as in the file")] = (
+        None
+    )
+    figure: Annotated[Path | None, "Draw the numbers and alarms: .svg, .png or .pdf."] = None
+    json: Annotated[Path | None, "Write numbers, alarms and classes as JSON; - for stdout."] = None
     replace: options.Replace = False
 
 
+@monitor.command()
 def run(given: RunOptions) -> None:
     """Watch a stream of features, and print its alarms and its health."""
     reactions = parse_reactions(given.on or [])
@@ -110,6 +111,3 @@ def _watch(
                     outlet.alarm(alarm)
             bar.update(task, advance=len(rows))
     return blocks, alarms, kept
-
-
-monitor.command("run")(expanded(run))

@@ -9,12 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TimeRemainingColumn
 from rich.text import Text
+from typer import Context, Typer
+from typer.models import CommandFunctionType
 
+from pta.cli import COMMANDS, expanded
 from pta.cli.messages import is_shown, say
 from pta.door.files import as_path, exists, require_writable, write_atomically
 from pta.door.safe_text import printable, to_json
@@ -149,16 +151,26 @@ def command_line() -> str:
     return f"pta {shlex.join(sys.argv[1:])}"
 
 
-def command_group(name: str, help: str) -> typer.Typer:
+class CommandGroup(Typer):
     """A command of several commands, which shows its help if none of them is named."""
-    group = typer.Typer(name=name, help=help, add_completion=False)
 
-    @group.callback(invoke_without_command=True)
-    def show_help(context: typer.Context) -> None:
-        if context.invoked_subcommand is None:
-            print_lines(context.get_help())
+    def __init__(self, name: str) -> None:
+        how: dict[str, Any] = {"callback": _show_help, "invoke_without_command": True, "add_completion": False}
+        super().__init__(name=name, help=COMMANDS[name], **how)
 
-    return group
+    def command(self, *given: Any, **more: Any) -> Callable[[CommandFunctionType], CommandFunctionType]:
+        """Register a function that may take dataclasses of options."""
+
+        def register(function: CommandFunctionType) -> CommandFunctionType:
+            Typer.command(self, *given, **more)(expanded(function))
+            return function
+
+        return register
+
+
+def _show_help(context: Context) -> None:
+    if context.invoked_subcommand is None:
+        print_lines(context.get_help())
 
 
 def print_lines(*lines: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-import typer
+from typer import Exit
 
 from pta.cli.messages import detail, say, warn
 from pta.cli.monitor_options import Outlet
@@ -179,7 +179,7 @@ def _predict(
                 if labels and not tally.taught:
                     warn(f"warning: {given.rows.learn_labels} has no label for any of these samples")
         if number:
-            raise typer.Exit(128 + number)
+            raise Exit(128 + number)
     if is_refused:
         raise InvalidParameter("standard input was empty; - reads paths, one per line, or pictures with --frames")
 

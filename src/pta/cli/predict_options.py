@@ -9,7 +9,7 @@ from itertools import compress
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from pta.cli import options
 from pta.cli.messages import say, write_stdout
@@ -37,12 +37,10 @@ from pta.run.saved_stream import Progress, RowSink, RowThread, StreamRecord, rea
 class StateOptions:
     """The state of the method, which is loaded and saved."""
 
-    state: Annotated[Path | None, typer.Option(help="Load this state if it exists, and save to it.")] = None
-    save_every: Annotated[float, typer.Option(min=0, help="Seconds between saves of the state.")] = 30
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Skip samples that the state has learned from, and add missing rows.")
-    ] = False
-    freeze: Annotated[bool, typer.Option("--freeze", help="Predict from the state without learning.")] = False
+    state: Annotated[Path | None, "Load this state if it exists, and save to it."] = None
+    save_every: Annotated[float, "Seconds between saves of the state.", Option(min=0)] = 30
+    resume: Annotated[bool, "Skip samples that the state has learned from, and add missing rows."] = False
+    freeze: Annotated[bool, "Predict from the state without learning."] = False
 
     @property
     def loaded(self) -> Path | None:
@@ -104,27 +102,21 @@ class StateOptions:
 class RowOptions:
     """What rows hold, what is learned with their samples, and where they go."""
 
-    top: Annotated[int, typer.Option(min=1, help="How many classes to list for each sample.")] = 1
-    raw_probability: Annotated[
-        bool,
-        typer.Option("--raw-probability", help="Write the softmax of the raw logits; wpta: with --calibration fixed."),
-    ] = False
+    top: Annotated[int, "How many classes to list for each sample.", Option(min=1)] = 1
+    raw_probability: Annotated[bool, "Write the softmax of the raw logits; wpta: with --calibration fixed."] = False
     reject_below: options.RejectBelow = None
     reject_holds: options.RejectHolds = None
-    shadow: Annotated[
-        bool, typer.Option("--shadow", help="Answer as zero-shot; adapted_label is what adaptation would say.")
-    ] = False
+    shadow: Annotated[bool, "Answer as zero-shot; adapted_label is what adaptation would say."] = False
     on: On = None
     learn_labels: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.csv", help="Learn these labels (path,label) with their samples; none: not at all."),
+        Path | None, "Learn these labels (path,label) with their samples; none: not at all.", Option(metavar="FILE.csv")
     ] = None
     out_: Annotated[
-        str, typer.Option("--out", help="File for the rows, .jsonl or .csv, or - for stdout; with --cluster a folder.")
+        str, "File for the rows, .jsonl or .csv, or - for stdout; with --cluster a folder.", Option("--out")
     ] = STDOUT
-    append: Annotated[bool, typer.Option("--append", help="Append rows to an existing file.")] = False
+    append: Annotated[bool, "Append rows to an existing file."] = False
     replace: options.Replace = False
-    csv: Annotated[bool, typer.Option("--csv", help="Write CSV to stdout instead of JSON lines.")] = False
+    csv: Annotated[bool, "Write CSV to stdout instead of JSON lines."] = False
 
     def __post_init__(self) -> None:
         if self.reject_below is not None:
@@ -240,7 +232,7 @@ class PredictOptions:
     """The options of `pta predict`."""
 
     images: Annotated[
-        list[str], typer.Argument(metavar="PATH", help="Folders, files and videos, a camera, or - for standard input.")
+        list[str], "Folders, files and videos, a camera, or - for standard input.", Argument(metavar="PATH")
     ]
     texts: options.TextOptions
     model: options.ModelOptions
@@ -251,13 +243,13 @@ class PredictOptions:
     samples: options.SampleOptions
     video: VideoOptions
     cluster: options.ClusterOptions
-    views: Annotated[int, typer.Option(help="Augmented views per image, for methods that need views.")] = 64
-    frames: Annotated[bool, typer.Option("--frames", help="Standard input has pictures instead of paths.")] = False
+    views: Annotated[int, "Augmented views per image, for methods that need views."] = 64
+    frames: Annotated[bool, "Standard input has pictures instead of paths."] = False
     by: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="With --cluster: one stream per value of it, or per folder.")
+        str | None, "With --cluster: one stream per value of it, or per folder.", Option(metavar="COLUMN")
     ] = None
     epsilon: Annotated[
-        float, typer.Option(min=0, max=1, help="With --cluster: how far prototypes may differ where blocks meet.")
+        float, "With --cluster: how far prototypes may differ where blocks meet.", Option(min=0, max=1)
     ] = 1e-6
 
     def __post_init__(self) -> None:

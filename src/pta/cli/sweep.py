@@ -6,8 +6,8 @@ from math import isclose
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.table import Table
+from typer import Option
 
 from pta.cli import options
 from pta.cli.fitting_table import print_table, right
@@ -33,18 +33,15 @@ def sweep(
     *,
     set_: Annotated[
         list[str],
-        typer.Option(
-            "--set", metavar="METHOD.NAME=A,B,…", help="Values of a parameter, e.g. pta.h=5,20; may be repeated."
-        ),
+        "Values of a parameter, e.g. pta.h=5,20; may be repeated.",
+        Option("--set", metavar="METHOD.NAME=A,B,…"),
     ],
     order: OrderOptions,
     device: options.Device = "cpu",
-    results: Annotated[Path, typer.Option(help="Cache of finished results.")] = Path("pta-results"),
-    json: Annotated[Path | None, typer.Option(help="Write one record per point and seed; - for stdout.")] = None,
-    csv: Annotated[Path | None, typer.Option(help="Write one row per point.")] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw accuracy against the first parameter: .svg, .png, .pdf.")
-    ] = None,
+    results: Annotated[Path, "Cache of finished results."] = Path("pta-results"),
+    json: Annotated[Path | None, "Write one record per point and seed; - for stdout."] = None,
+    csv: Annotated[Path | None, "Write one row per point."] = None,
+    plot: Annotated[Path | None, "Draw accuracy against the first parameter: .svg, .png, .pdf."] = None,
     replace: options.Replace = False,
 ) -> None:
     """Measure a method over a grid of parameters. Resumes; finished results are cached."""

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.table import Table
 
 from pta.cli import options
@@ -25,9 +24,9 @@ _SUBJECT = f"pta predict ({DEFAULT_METHOD})"
 
 def trial(
     given: TrialOptions,
-    report: Annotated[Path | None, typer.Option(help="Write a page about it, .html.")] = None,
-    no_pictures: Annotated[bool, typer.Option("--no-pictures", help="Put no thumbnails into the page.")] = False,
-    json: Annotated[Path | None, typer.Option(help="Write all numbers as JSON; - for stdout.")] = None,
+    report: Annotated[Path | None, "Write a page about it, .html."] = None,
+    no_pictures: Annotated[bool, "Put no thumbnails into the page."] = False,
+    json: Annotated[Path | None, "Write all numbers as JSON; - for stdout."] = None,
     replace: options.Replace = False,
 ) -> None:
     """Find out whether adaptation helps on your own labelled samples, and by how much."""

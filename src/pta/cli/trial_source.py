@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import typer
 from numpy.typing import NDArray
+from typer import Argument, Option
 
 from pta.cli import options
 from pta.cli.extract import extract_to, open_images, say_notes, warn_of_left_out
@@ -35,22 +35,18 @@ class TrialOptions:
 
     source: Annotated[
         str,
-        typer.Argument(
-            metavar="SOURCE",
-            help="A folder with a sub-folder per class, a .csv of path,label, or a feature file with labels.",
-        ),
+        "A folder with a sub-folder per class, a .csv of path,label, or a feature file with labels.",
+        Argument(metavar="SOURCE"),
     ]
     texts: options.TextOptions
     model: options.ModelOptions
     samples: options.SampleOptions
     unlabelled: Annotated[
         str | None,
-        typer.Option(
-            metavar="PATH",
-            help="The real stream: run over all of it in its own order, and score what SOURCE has labels for.",
-        ),
+        "The real stream: run over all of it in its own order, and score what SOURCE has labels for.",
+        Option(metavar="PATH"),
     ] = None
-    state: Annotated[Path | None, typer.Option(help="Also continue this state of pta predict.")] = None
+    state: Annotated[Path | None, "Also continue this state of pta predict."] = None
 
     @property
     def is_features(self) -> bool:
