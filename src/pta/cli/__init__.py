@@ -67,13 +67,17 @@ def module_of(name: str) -> str:
 def load_command(name: str) -> Any:
     """A command of the table with its options."""
     module = module_of(name)
-    app = getattr(import_module(f"pta.cli.{module}"), module)
-    if not isinstance(app, typer.Typer):
-        function, app = app, typer.Typer(add_completion=False)
-        app.command(name)(expanded(function))
-    command = typer.main.get_command(app)
+    found = getattr(import_module(f"pta.cli.{module}"), module)
+    command = typer.main.get_command(found) if isinstance(found, typer.Typer) else command_of(found, name)
     add_message_options(command)
     return command
+
+
+def command_of(function: Callable[..., None], name: str | None = None) -> Any:
+    """A command that calls a function with its options."""
+    app = typer.Typer(add_completion=False)
+    app.command(name)(expanded(function))
+    return typer.main.get_command(app)
 
 
 def expanded(function: Callable[..., None]) -> Callable[..., None]:
@@ -127,12 +131,6 @@ def _inside(parameter: inspect.Parameter) -> list[inspect.Parameter]:
     return [*inspect.signature(group).parameters.values()] if is_dataclass(parameter.annotation) else []
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to an app whose group is a `LazyGroup`."""
-    for name, line in COMMANDS.items():
-        app.command(name, help=line)(lambda: None)
-
-
 def _be_quiet(wanted: bool) -> None:
     if wanted:
         show_from(logging.WARNING)
@@ -149,39 +147,21 @@ def _keep_log(path: Path | None) -> None:
         detail(f"pta {__version__} {' '.join(sys.argv[1:])}")
 
 
+def _at_once(callback: Callable[..., None], *names: str) -> Any:
+    return typer.Option(*names, callback=callback, expose_value=False, is_eager=True)
+
+
 def _message_options(
-    quiet: Annotated[
-        bool,
-        typer.Option(
-            *("--quiet", "-q"),
-            callback=_be_quiet,
-            expose_value=False,
-            is_eager=True,
-            help="Print only errors and warnings.",
-        ),
-    ] = False,
-    verbose: Annotated[
-        bool,
-        typer.Option(
-            *("--verbose", "-v"), callback=_be_verbose, expose_value=False, is_eager=True, help="Print more details."
-        ),
-    ] = False,
-    log_file: Annotated[
-        Path | None,
-        typer.Option(
-            callback=_keep_log, expose_value=False, is_eager=True, help="Append all messages to a file with timestamps."
-        ),
-    ] = None,
+    quiet: Annotated[bool, "Print only errors and warnings.", _at_once(_be_quiet, "--quiet", "-q")] = False,
+    verbose: Annotated[bool, "Print more details.", _at_once(_be_verbose, "--verbose", "-v")] = False,
+    log_file: Annotated[Path | None, "Append all messages to a file with timestamps.", _at_once(_keep_log)] = None,
 ) -> None:
     pass
 
 
 def add_message_options(command: Any) -> None:
     """Add the three options to a command and to its subcommands."""
-    app = typer.Typer(add_completion=False)
-    app.command()(_message_options)
-    own = typer.main.get_command(app).params
-    command.params += [option for option in own if option.name in ("quiet", "verbose", "log_file")]
+    command.params += command_of(_message_options).params
     for below in getattr(command, "commands", {}).values():
         add_message_options(below)
 
@@ -194,7 +174,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},  # of the commands, too
     pretty_exceptions_enable=False,
 )
-register(app)
+for _name, _line in COMMANDS.items():
+    app.command(_name, help=_line)(lambda: None)
 
 
 def _show_version(wanted: bool) -> None:
@@ -243,9 +224,7 @@ def _complain(error: Exception) -> None:
     elif hasattr(error, "format_message"):  # of the parser, whose class depends on the release of typer
         message = error.format_message().replace("Value error, ", "", 1)  # what pydantic puts before a choice
         code = UserMistake.exit_code
-    elif (
-        isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    ):  # the latter is torch's, of a GPU
+    elif isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # the latter is of a GPU
         message, code = "there is not enough memory for this", MachineFailure.exit_code
     elif isinstance(error, OSError) and family(error) is MachineFailure:
         what = "standard output cannot be written" if error.filename is None else f"{error.filename} cannot be used"

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from typer import Option, Typer
-from typer.main import get_command
+from typer import Option
 
-from pta.cli import expanded, options
+from pta.cli import command_of, options
 from pta.cli.alarm_options import AlarmOptions
 from pta.cli.output import STDOUT
 from pta.cli.video_options import VideoOptions
@@ -190,9 +189,7 @@ def _command(kind: type[Given]) -> tuple[Any, dict[str, Any], list[Given]]:
         taken.append(given)
 
     take.__annotations__ = {"given": kind, "return": None}
-    app = Typer(add_completion=False)
-    app.command()(expanded(take))
-    command = get_command(app)
+    command = command_of(take)
     return command, {one.opts[0].removeprefix("--").replace("-", "_"): one for one in command.params}, taken
 
 
