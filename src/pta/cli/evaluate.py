@@ -49,32 +49,26 @@ _WITHOUT_LABELS = (
 )
 
 
-MethodNames = Annotated[
-    list[str] | None,
-    "Method, or 'all' methods whose inputs the file has; may be repeated.",
-    Option(show_default="clip, pta"),
-]
-Preset = Annotated[
-    str | None,
-    "Parameter values for the file's dataset or a named one: paper, paper/dtd. --set overrides them.",
-    Option(metavar="NAME[/DATASET]"),
-]
-ModelName = Annotated[
-    str | None,
-    "The model that made the features, for methods that need it (tca, tpt, histpt).",
-    Option(envvar=options.MODEL_VARIABLE),
-]
-UseViews = Annotated[bool, "Replace each sample by the mean of the most confident 10 % of its views."]
-
-
 def evaluate(
     features: options.Features,
     *,
-    method: MethodNames = None,
+    method: Annotated[
+        list[str] | None,
+        "Method, or 'all' methods whose inputs the file has; may be repeated.",
+        Option(show_default="clip, pta"),
+    ] = None,
     set_: options.Set = None,
     stages: options.StageOptions,
-    preset: Preset = None,
-    model: ModelName = None,
+    preset: Annotated[
+        str | None,
+        "Parameter values for the file's dataset or a named one: paper, paper/dtd. --set overrides them.",
+        Option(metavar="NAME[/DATASET]"),
+    ] = None,
+    model: Annotated[
+        str | None,
+        "The model that made the features, for methods that need it (tca, tpt, histpt).",
+        Option(envvar=options.MODEL_VARIABLE),
+    ] = None,
     device: options.Device = "cpu",
     order: OrderOptions,
     state: Annotated[Path | None, "Also run the method of this state, from what it has learned."] = None,
@@ -84,7 +78,7 @@ def evaluate(
     learn_labels: Annotated[
         Path | None, "Learn these labels (path,label); their samples do not count.", Option(metavar="FILE.csv")
     ] = None,
-    views: UseViews = False,
+    views: Annotated[bool, "Replace each sample by the mean of the most confident 10 % of its views."] = False,
     json: Annotated[Path | None, "Write one record per method and seed; - for stdout."] = None,
     predictions: Annotated[Path | None, "Folder for METHOD-SEED.csv files, in stream order."] = None,
     report: Annotated[Path | None, "Write a page about the first seed, .html."] = None,

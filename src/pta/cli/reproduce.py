@@ -27,34 +27,31 @@ from pta.measure.result_store import ResultStore
 from pta.models import DEFAULT_MODEL, find_device
 from pta.run.reading import require_decoder
 
-Experiments = Annotated[
-    list[str] | None, "Names that --list shows, or files of your own.", Argument(metavar="[EXPERIMENT|FILE.toml]...")
-]
-Offline = Annotated[bool, "Run small versions on the packaged data and on --features."]
-Features = Annotated[list[Path] | None, "A feature file, or a folder of them; may be repeated."]
-ModelName = Annotated[
-    str | None,
-    f"As for pta extract; {options.MODEL_VARIABLE} is used unless offline.",
-    Option(show_default=f"{DEFAULT_MODEL}; offline: the embedded models"),
-]
-Descriptions = Annotated[Path | None, "Folder with sentences for each class, DATASET.json, for the GPT rows."]
-MostSeeds = Annotated[int | None, "Maximum number of seeds per row.", Option(min=1, show_default="offline: 10")]
-
-Formats = Annotated[str, f"Formats of the tables, separated by commas: {', '.join(FORMATS)}.", Option("--format")]
-
 
 def reproduce(
-    experiments: Experiments = None,
+    experiments: Annotated[
+        list[str] | None,
+        "Names that --list shows, or files of your own.",
+        Argument(metavar="[EXPERIMENT|FILE.toml]..."),
+    ] = None,
     list_: Annotated[bool, "Show all experiments and exit."] = False,
     all_: Annotated[bool, "All experiments."] = False,
-    offline: Offline = False,
+    offline: Annotated[bool, "Run small versions on the packaged data and on --features."] = False,
     data: Annotated[Path | None, "Folder that holds the datasets; see pta datasets."] = None,
-    features: Features = None,
-    model: ModelName = None,
-    descriptions: Descriptions = None,
-    seeds: MostSeeds = None,
+    features: Annotated[list[Path] | None, "A feature file, or a folder of them; may be repeated."] = None,
+    model: Annotated[
+        str | None,
+        f"As for pta extract; {options.MODEL_VARIABLE} is used unless offline.",
+        Option(show_default=f"{DEFAULT_MODEL}; offline: the embedded models"),
+    ] = None,
+    descriptions: Annotated[
+        Path | None, "Folder with sentences for each class, DATASET.json, for the GPT rows."
+    ] = None,
+    seeds: Annotated[int | None, "Maximum number of seeds per row.", Option(min=1, show_default="offline: 10")] = None,
     out: Annotated[Path, "Folder for results, features and tables."] = Path("reproduction"),
-    format_: Formats = "md,csv",
+    format_: Annotated[
+        str, f"Formats of the tables, separated by commas: {', '.join(FORMATS)}.", Option("--format")
+    ] = "md,csv",
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     batch: options.Batch = 64,
