@@ -25,7 +25,7 @@ from pta.measure.reproduce.profile import profile_with
 from pta.measure.reproduce.table import Table
 from pta.measure.result_store import ResultStore
 from pta.models import DEFAULT_MODEL, find_device
-from pta.run.reading import require_decoder
+from pta.run.reading import Reading, require_decoder
 
 
 def reproduce(
@@ -75,6 +75,7 @@ def reproduce(
     options.require_folder("--data", data)
     options.require_folder("--descriptions", descriptions)
     require_decoder(decode, IMAGES, find_device(device))
+    reading = Reading(batch, workers, decode=decode, compiled=not no_compile, give_up_unread=give_up_unread)
     own = open_features(features or [], device)
     profile = profile_with(own, offline=offline, most_seeds=seeds)
     plans = [place(experiment, profile) for experiment in chosen]
@@ -87,12 +88,8 @@ def reproduce(
         descriptions=descriptions,
         device=device,
         dtype=dtype,
-        batch=batch,
-        workers=workers,
-        decode=decode,
-        compiled=not no_compile,
+        reading=reading,
         on_error=on_error,
-        give_up_unread=give_up_unread,
         views_of=profile.views_of,
     )
     if data is not None or offline:
