@@ -17,7 +17,7 @@ from pta.measure.compare import Comparison
 from pta.measure.compare import compare as compare_contenders
 from pta.measure.contenders import Choice, against, pair, read_contenders, shared_datasets
 from pta.measure.difference import Resampling, points
-from pta.measure.overall import FEWEST_SETS, Overall, Pair, by_labels, compare_overall
+from pta.measure.overall import FEWEST_SETS, Overall, by_labels, compare_overall
 from pta.measure.report.figures import require_figure
 from pta.measure.report.overall_figure import draw_overall
 
@@ -66,20 +66,16 @@ def compare(
     if left_out:
         say(f"left out, because only one file has them: {', '.join(left_out)}")
     if overall:
-        _compare_overall(pairs, resampling, plot, json)
+        compared = compare_overall(by_labels(pairs), resampling)
+        if plot is not None:
+            draw_overall(plot, compared)
+        if write_json(json, [one.record() for one in compared]):
+            _show_overall(compared, level)
         return
     with progress() as bar:
         done = [compare_contenders(one, other, resampling) for one, other in bar.track(pairs, description="compare")]
     if write_json(json, [comparison.record() for comparison in done]):
         _show(done, level)
-
-
-def _compare_overall(pairs: Sequence[Pair], resampling: Resampling, plot: Path | None, json: Path | None) -> None:
-    done = compare_overall(by_labels(pairs), resampling)
-    if plot is not None:
-        draw_overall(plot, done)
-    if write_json(json, [one.record() for one in done]):
-        _show_overall(done, resampling.level)
 
 
 def _choice(side: str, given: str | None) -> Choice | None:

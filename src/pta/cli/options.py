@@ -264,19 +264,10 @@ class MethodOptions:
         """The name of the method."""
         return self.method or DEFAULT_METHOD
 
-    def with_default(self, method: str | None) -> "MethodOptions":
-        """The same with a method in the place of the default."""
-        return replace(self, method=self.method or method)
-
     def for_blocks(self) -> "MethodOptions":
         """The same; a method that was not named has, unless they are given, stages that do not depend on the order."""
         stages = StageOptions(**{"prior": "none", "calibration": "fixed"} | self.stages.given)
         return self if self.method else replace(self, stages=stages)
-
-    @property
-    def has_parameters(self) -> bool:
-        """Whether any was given."""
-        return bool(self.set_ or self.stages.given)
 
     @cached_property
     def parameters(self) -> dict[str, Any]:

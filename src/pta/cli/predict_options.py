@@ -253,7 +253,7 @@ class PredictOptions:
     ] = 1e-6
 
     def __post_init__(self) -> None:
-        if self.state.loaded is not None and self.method.has_parameters:
+        if self.state.loaded is not None and (self.method.set_ or self.method.stages.given):
             given = "--set, --offset, --prior, --gate and --calibration"
             raise InvalidParameter(f"{self.state.state} has parameters of its own; leave out {given}")
         if self.rows.learn_labels is not None:

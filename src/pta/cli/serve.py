@@ -41,7 +41,7 @@ class ServedOptions:
     def adaptation(self, folder: Path | None) -> dict[str, Any]:
         """The method and its parameters; what is not given is as in the data folder, if there is one."""
         written = (folder and written_identity(folder)) or {}
-        chosen = self.method.with_default(written.get("method"))
+        chosen = replace(self.method, method=self.method.method or written.get("method"))
         return {"method": chosen.name, "parameters": written_parameters(chosen.name, written) | chosen.parameters}
 
     def load(self, adaptation: dict[str, Any]) -> ServedModel:
@@ -99,16 +99,10 @@ class HttpOptions:
         if most < self.connections:
             given = f"--connections {self.connections:,}"
             warn(f"{given} is lowered to {most:,}, which the limit of open files allows (ulimit -n)")
+        alike = ("open_health", "max_body", "body_timeout", "log", "root_path", "stream_metrics")
+        hosts = (self.address, *(self.allowed_host or ()))
         return HttpSettings(
-            token,
-            allowed_hosts=(self.address, *(self.allowed_host or ())),
-            open_health=self.open_health,
-            max_body=self.max_body,
-            body_timeout=self.body_timeout,
-            connections=most,
-            log=self.log,
-            root_path=self.root_path,
-            stream_metrics=self.stream_metrics,
+            token, allowed_hosts=hosts, connections=most, **{name: getattr(self, name) for name in alike}
         )
 
 

@@ -48,11 +48,6 @@ class TrialOptions:
     ] = None
     state: Annotated[Path | None, "Also continue this state of pta predict."] = None
 
-    @property
-    def is_features(self) -> bool:
-        """Whether the source is a feature file, or a folder of feature blocks."""
-        return Path(self.source).suffix in (".npz", ".safetensors") or is_feature_folder(Path(self.source))
-
 
 @dataclass(frozen=True)
 class TrialSource:
@@ -67,7 +62,8 @@ class TrialSource:
 
 def open_trial(given: TrialOptions) -> TrialSource:
     """Open what the options name; samples are encoded, unless their features are in the cache."""
-    return _open_features(given) if given.is_features else _open_samples(given)
+    is_file = Path(given.source).suffix in (".npz", ".safetensors")
+    return (_open_features if is_file or is_feature_folder(Path(given.source)) else _open_samples)(given)
 
 
 def _open_features(given: TrialOptions) -> TrialSource:
