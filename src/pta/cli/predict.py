@@ -96,20 +96,9 @@ def _begin_stream(given: PredictOptions, classifier: Classifier, outlet: Outlet,
 
 
 def _classifier(given: PredictOptions, encoder: Encoder, texts: ClassTexts, total: int | None) -> Classifier:
-    return Classifier(
-        encoder,
-        texts.names,
-        templates=texts.templates,
-        descriptions=texts.descriptions,
-        method=given.method.name,
-        views=given.views,
-        expected=total or None,
-        raw_probability=given.rows.raw_probability,
-        reject_below=given.rows.reject_below,
-        reject_holds=given.rows.reject_holds,
-        shadow=given.rows.shadow,
-        **given.method.parameters,
-    )
+    rows = {name: getattr(given.rows, name) for name in ("raw_probability", "reject_below", "reject_holds", "shadow")}
+    how = {"templates": texts.templates, "descriptions": texts.descriptions, "method": given.method.name, **rows}
+    return Classifier(encoder, texts.names, **how, views=given.views, expected=total or None, **given.method.parameters)
 
 
 def _predict(

@@ -17,11 +17,11 @@ from pta.cli.order_options import OrderOptions
 from pta.cli.output import on_batch, plain, print_lines, progress, require_folder_place, require_place, write_json
 from pta.door.files import write_atomically
 from pta.errors import InvalidParameter
+from pta.measure.cached_evaluation import evaluate_once
 from pta.measure.contenders import as_given
 from pta.measure.report.figures import draw_sweep, require_figure
 from pta.measure.result_store import ResultStore
 from pta.measure.sweep import Grid, Point, Swept, sweep_csv
-from pta.measure.sweep import sweep as sweep_grid
 from pta.methods import adapter_class
 
 _WIDEST = 7  # columns of a matrix
@@ -57,12 +57,15 @@ def sweep(
         grid.require(order.part(data, order.seeds[0]))
 
     swept: dict[str, list[Point]] = {data.name: [] for data in datasets}
+    store, seeds = ResultStore(results), order.seeds
     with progress() as bar:
         task, done = bar.add_task("", total=sum(lengths) * len(grid.settings)), 0
         for data, length in zip(datasets, lengths, strict=True):
-            given, told = (ResultStore(results), data, grid, order.seeds), on_batch(bar, task, data.name)
-            for point in sweep_grid(*given, stream=order, batch=order.batch, on_batch=told):
-                swept[data.name].append(point)
+            how: dict[str, Any] = {"batch": order.batch, "on_batch": on_batch(bar, task, data.name)}
+            for setting in grid.settings:
+                records = evaluate_once(store, data, grid.method, setting, seeds, stream=order, **how)
+                in_order = sorted(records, key=lambda record: seeds.index(record["seed"]))
+                swept[data.name].append(Point(setting, in_order))
                 done += length  # also if the results were cached
                 bar.update(task, completed=done)
     if csv is not None:
