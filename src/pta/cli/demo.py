@@ -21,8 +21,9 @@ from pta.data.shifts.images import SHIFTS
 from pta.door.files import write_atomically
 from pta.door.points.corrupted_sizes import CORRUPTIONS
 from pta.errors import InvalidParameter
-from pta.measure.demo import DemoResult, render_report, run_cloud_demo, run_demo
-from pta.measure.demo.run_demo import ORDERS
+from pta.measure.demo.report import render_report
+from pta.measure.demo.result import DemoResult
+from pta.measure.demo.run_demo import ORDERS, run_cloud_demo, run_demo
 from pta.measure.metrics import accuracy, online_accuracy
 from pta.measure.report.curve import Curve, first_shown
 from pta.measure.texts import microseconds
