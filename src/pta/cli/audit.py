@@ -17,7 +17,7 @@ from pta.door.plain_files import require_plain_file
 from pta.door.safe_text import printable
 from pta.errors import InvalidParameter, UserMistake
 from pta.measure.audit.audit import SCREEN, Audit
-from pta.measure.audit.label_file import BACK, STOP, Session, audits_file, count_audits, read_labels, simulated
+from pta.measure.audit.label_file import BACK, STOP, Session, count_audits, read_labels, simulated
 from pta.measure.audit.page_server import PageServer
 from pta.measure.audit.pictures import find_pictures
 from pta.measure.audit.population import Draws
@@ -68,7 +68,7 @@ def audit(
     """Find out whether adaptation helped on recorded answers, by labelling a few of those that it changed."""
     require_place(json, replace=replace)
     begun, rows = given.audit(), Path(os.path.realpath(given.rows))
-    audits = audits_file(rows)
+    audits = rows.with_name(f"{rows.name}.audits.json")
     if simulate is not None:
         _report(simulated(simulate, begun), 1, json)
         return

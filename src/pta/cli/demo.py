@@ -77,7 +77,8 @@ def demo(
         _replay(console, result)
     print_table(_table(result))
     print_lines(
-        _speed(result),
+        f"The encoder takes {microseconds(result.encoder_microseconds)} µs per {result.exhibit.thing} before any "
+        f"method. Times are those of batches, for zero-shot and PTA the median over {ORDERS} orders.",
         _highlights(result),
         result.verdict,
         result.over_orders,
@@ -127,13 +128,6 @@ def _table(result: DemoResult) -> Table:
         gain = "" if run is result.zero_shot else f"{after - before:+.2f}"
         table.add_row(name, f"{after:.2f} %", gain, microseconds(result.microseconds(run)))
     return table
-
-
-def _speed(result: DemoResult) -> str:
-    return (
-        f"The encoder takes {microseconds(result.encoder_microseconds)} µs per {result.exhibit.thing} before any "
-        f"method. Times are those of batches, for zero-shot and PTA the median over {ORDERS} orders."
-    )
 
 
 def _highlights(result: DemoResult) -> str:

@@ -1,7 +1,6 @@
 """`pta extract`: encode images or point clouds into a feature file."""
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,11 +13,9 @@ from pta.cli.messages import say, warn
 from pta.cli.options import NamedModel
 from pta.cli.output import progress, require_place, write_json
 from pta.cli.video_options import VideoOptions
-from pta.core.limits import USUAL_LIMITS, Limits
 from pta.data.generated import USUAL_COUNT, find_generated
 from pta.data.open import open_samples
 from pta.data.sample_set import SampleSet
-from pta.data.sources.video import VideoReading
 from pta.data.views import Mode
 from pta.errors import InvalidParameter
 from pta.models import find_device
@@ -100,10 +97,13 @@ def extract(
         reading = dataclasses.replace(reading, processes=False)  # one decoder serves all frames
     else:
         video.require_none()
-    images = open_images(source, data, names, named, video.reading, reading.limits)
+    how: dict[str, Any] = {"modality": named.modality, "video": video.reading, "limits": reading.limits}
+    images = open_samples(source, root=data, class_names=names, **how)
+    require_modality(images, named.modality, named.name)
     if not images.class_names:
         raise InvalidParameter(f"{source} names no classes; give --classes FILE (one name per line)")
-    say_notes(images)
+    for note in images.notes:
+        say(note)
     if stored.views_from is not None:
         generated = find_generated(images, stored.views_from, stored.generated or USUAL_COUNT)
         reading = dataclasses.replace(reading, generated=generated)
@@ -146,27 +146,6 @@ def extract_to(
         bar.update(task, description=images.name, completed=0, total=len(images))
         given = (images, encoder, classifier, out, reading)
         return extract_features(*given, about=about, on_error=on_error, on_progress=move, **how)
-
-
-def open_images(
-    source: str,
-    data: Path | None,
-    names: Sequence[str] | None,
-    model: NamedModel,
-    video: VideoReading | None = None,
-    limits: Limits = USUAL_LIMITS,
-) -> SampleSet:
-    """The images of a source, which the model reads; frames of a video if it is said how they are read."""
-    how: dict[str, Any] = {"modality": model.modality, "video": video, "limits": limits}
-    images = open_samples(source, root=data, class_names=names, **how)
-    require_modality(images, model.modality, model.name)
-    return images
-
-
-def say_notes(images: SampleSet) -> None:
-    """Say what a user should know about this copy of the data."""
-    for note in images.notes:
-        say(note)
 
 
 def warn_of_left_out(done: ExtractedFile) -> None:

@@ -70,9 +70,7 @@ def predict(given: PredictOptions) -> None:
         if reading.batch < 2 and classifier.adapter.parameters["offset"] == "panda-batch":
             raise InvalidParameter("--batch 1: offset=panda-batch makes negatives of two or more pictures of a batch")
         decoding = open_decoding(encoder, reading)
-        if state is not None and reading.decode == "auto":
-            given.state.require_same_decoder(decoding.name)
-        given.state.say_other_runtime(encoder.runtime)
+        given.state.require_same(decoding.name if reading.decode == "auto" else None, encoder.runtime)
         start.progress.made_by(decoding.name, encoder.runtime)
         guard = given.watching.guard(classifier.classifier, classifier.adapter, given.rows.reactions, state)
         resume = given.state.resume

@@ -16,7 +16,6 @@ from pta.cli.messages import say, write_stdout
 from pta.cli.monitor_options import MonitorOptions, On
 from pta.cli.output import STDOUT
 from pta.cli.video_options import VideoOptions
-from pta.core.parameters import require_number
 from pta.data.label_file import as_in_csv, labels_by_key
 from pta.data.sample_set import SampleReference
 from pta.data.sources.video import OF_FRAMES, VideoFrames
@@ -77,23 +76,18 @@ class StateOptions:
                 raise InvalidParameter(
                     "--freeze predicts from a saved state; name it with --state (zero-shot: --method clip)"
                 )
-        elif os.path.realpath(self.state) == os.path.realpath(
-            rows.out
-        ):  # unlike Path.resolve, it accepts circular links
+        elif os.path.realpath(self.state) == os.path.realpath(rows.out):
+            # unlike Path.resolve, it accepts circular links
             raise InvalidParameter("--out and --state must be different files")
         elif self.freeze and not self.loaded:
             raise UnreadableFile(f"--freeze needs a state, but there is no such file: {self.state}")
 
-    def require_same_decoder(self, decoder: str) -> None:
-        """Refuse to continue a state that was learned from pictures of another decoder."""
+    def require_same(self, decoder: str | None, runtime: str) -> None:
+        """Refuse a state learned from pictures of another decoder, and say if another runtime made its features."""
         record = None if self.loaded is None else read_record(self.loaded)
-        if record is not None and record.decoder not in ("", decoder):
+        if record is not None and decoder is not None and record.decoder not in ("", decoder):
             problem = f"{self.state} was learned from pictures decoded by {record.decoder}, not by {decoder}"
             raise StateMismatch(f"{problem}; choose the decoder with --decode pillow or --decode gpu")
-
-    def say_other_runtime(self, runtime: str) -> None:
-        """Say where a state was learned from features that another runtime made."""
-        record = None if self.loaded is None else read_record(self.loaded)
         if record is not None and record.runtime not in ("", runtime):
             say(f"{self.state} was learned from features made by {record.runtime}; now {runtime} makes them")
 
@@ -122,8 +116,6 @@ class RowOptions:
         if self.reject_below is not None:
             require_probabilities(self.raw_probability, self.reject_below)
         parse_reactions(self.on or [])
-        if self.reject_holds is not None:
-            require_number("--reject-holds", self.reject_holds, 0.0, 1.0)
 
     @property
     def reactions(self) -> dict[str, str]:

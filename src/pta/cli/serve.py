@@ -23,7 +23,7 @@ from pta.serve.http.security import HttpSettings, LogFormat, new_token, own_toke
 from pta.serve.journal.journal import written_identity
 from pta.serve.open_files import affordable_connections
 from pta.serve.requests import ITS_LETTERS, NAME
-from pta.serve.streams.served_model import ServedModel, ServiceSettings, Shape, written_parameters
+from pta.serve.streams.served_model import ServedModel, ServiceSettings, written_parameters
 from pta.serve.streams.service import Service
 
 
@@ -190,13 +190,9 @@ def serve(
         with listen(http.host, http.port) as socket:
             address = f"http://{http.address}:{socket.getsockname()[1]}"
             sign_in = f" (sign in with the token in {http.token_file or (folder and folder / 'token')})"
-            _announce(service.shape, address, f"{address}/" + (f"#token={token}" if show_token else sign_in))
+            entrance = f"{address}/" + (f"#token={token}" if show_token else sign_in)
+            if not service.shape.durable:
+                warn("--no-journal: nothing is durable; what is learned ends with this process")
+            say(f"{service.shape.method} for {service.shape.classes:,} classes on {address}")
+            write_stdout(lambda: print(entrance))  # how to sign in, because what stderr gets may be kept
             Server(configured(app, http.forwarded_allow_ips), service, http.drain).run(sockets=[socket])
-
-
-def _announce(shape: Shape, address: str, entrance: str) -> None:
-    """Say what is served; how to sign in goes to stdout, because what stderr gets may be kept."""
-    if not shape.durable:
-        warn("--no-journal: nothing is durable; what is learned ends with this process")
-    say(f"{shape.method} for {shape.classes:,} classes on {address}")
-    write_stdout(lambda: print(entrance))

@@ -16,7 +16,7 @@ from pta.cli.trial_source import TrialOptions, TrialSource, open_trial
 from pta.door.files import write_atomically
 from pta.measure.difference import points
 from pta.measure.report.stream_page import ReportTable, StreamReport, render_stream_report
-from pta.measure.trial.trial import COMPARED, SEEDS, LabelledStream, MethodResult, Trial, is_sorted, run_trial
+from pta.measure.trial.trial import COMPARED, SEEDS, MethodResult, Trial, is_sorted, run_trial
 from pta.methods import DEFAULT_METHOD, load_adapter
 
 _SUBJECT = f"pta predict ({DEFAULT_METHOD})"
@@ -37,7 +37,10 @@ def trial(
     """Find out whether adaptation helps on your own labelled samples, and by how much."""
     require_report(report, json, replace=replace)
     source = open_trial(given)
-    _warn_of_twins(source.stream)
+    if twins := source.stream.twins:
+        paths = source.stream.data.paths
+        which = " and ".join(paths[at] if paths else f"number {at}" for at in twins[0])
+        warn(f"a label must be wrong where the same sample has two: {which} ({len(twins):,} such pairs)")
     state = None if given.state is None else load_adapter(given.state, source.stream.data.classifier)
     with progress() as bar:
         task = bar.add_task("running", total=None)
@@ -94,13 +97,6 @@ def _rows(tried: Trial) -> list[list[str]]:
         cells = [f"{one.accuracies[1]:.2f}" + ("" if is_zero_shot else f"  {one.signed}") for one in gains.values()]
         rows.append([result.name, *cells])
     return rows
-
-
-def _warn_of_twins(stream: LabelledStream) -> None:
-    """Warn of samples that are the same but for their labels."""
-    if twins := stream.twins:
-        which = [stream.data.paths[at] if stream.data.paths else f"number {at}" for at in twins[0]]
-        warn(f"a label must be wrong where the same sample has two: {' and '.join(which)} ({len(twins):,} such pairs)")
 
 
 def _sentences(tried: Trial, given: TrialOptions, things: str) -> list[str]:

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from typer import Argument, Option
 
 from pta.cli import options
-from pta.cli.extract import extract_to, open_images, say_notes, warn_of_left_out
+from pta.cli.extract import extract_to, warn_of_left_out
 from pta.cli.messages import detail, say, warn
 from pta.cli.options import NamedModel
 from pta.data.features import FeatureFile, is_feature_folder, load_features
-from pta.data.open import find_samples
+from pta.data.open import find_samples, open_samples
 from pta.data.sample_set import SampleSet
 from pta.door.plain_files import make_folder
 from pta.door.private_cache import default_cache
@@ -25,6 +25,7 @@ from pta.measure.report.pictures import Picture, pictures_of
 from pta.measure.trial.labels import Matched, match_labels
 from pta.measure.trial.trial import LabelledStream, is_sorted, require_enough
 from pta.methods.state_file import require_saved_for
+from pta.run.extract import require_modality
 
 _LONGEST_HEADER, _LONGEST_NAME = 4096, 40  # characters
 
@@ -79,7 +80,8 @@ def _open_features(given: TrialOptions) -> TrialSource:
 def _open_samples(given: TrialOptions) -> TrialSource:
     model = given.model.named
     names = None if given.texts.classes is None else given.texts.names()
-    labelled, things = open_images(given.source, None, names, model), f"{model.modality.name}s"
+    labelled = open_samples(given.source, class_names=names, modality=model.modality)
+    require_modality(labelled, model.modality, model.name)
     if labelled.labels is None:
         todo = "give a folder with one sub-folder per class, or a .csv of path,label"
         raise InvalidSamples(f"{given.source} has no labels, which a trial counts by; {todo}")
@@ -88,7 +90,9 @@ def _open_samples(given: TrialOptions) -> TrialSource:
     require_enough(labelled.labels, labelled.class_names)
     if given.state is not None:
         require_saved_for(given.state, labelled.class_names, None)
-    say_notes(labelled)
+    for note in labelled.notes:
+        say(note)
+    things = f"{model.modality.name}s"
     if given.unlabelled is None:
         data, microseconds = _encoded(given, labelled, model)
         assert data.labels is not None
