@@ -27,6 +27,14 @@ from pta.serve.streams.served_model import ServedModel, ServiceSettings, written
 from pta.serve.streams.service import Service
 
 
+def _size(default: str | bool = True) -> Any:
+    return Option(parser=parse_size, metavar="SIZE", show_default=default)
+
+
+def _time(default: str | bool = True) -> Any:
+    return Option(parser=parse_duration, metavar="TIME", show_default=default)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServedOptions:
     """What is served."""
@@ -72,20 +80,12 @@ class HttpOptions:
     ] = None
     open_health: Annotated[bool, "live and ready need no token."] = False
     stream_metrics: Annotated[bool, "/metrics names the 100 streams with the most samples."] = False
-    max_body: Annotated[int, "Largest request.", Option(parser=parse_size, metavar="SIZE", show_default="32M")] = (
-        32 * 2**20
-    )
-    body_timeout: Annotated[
-        float, "Timeout for receiving a request.", Option(parser=parse_duration, metavar="TIME", show_default="30s")
-    ] = 30.0
+    max_body: Annotated[int, "Largest request.", _size("32M")] = 32 * 2**20
+    body_timeout: Annotated[float, "Timeout for receiving a request.", _time("30s")] = 30.0
     connections: Annotated[int, "Connections at the same time; half of them may watch events.", Option(min=1)] = (
         HttpSettings.connections
     )
-    drain: Annotated[
-        float,
-        "Timeout for queued requests at the end.",
-        Option(parser=parse_duration, metavar="TIME", show_default="30s"),
-    ] = 30.0
+    drain: Annotated[float, "Timeout for queued requests at the end.", _time("30s")] = 30.0
     log: Annotated[LogFormat, "Form of the line per request on stderr; none logs failures alone."] = "text"
 
     @property
@@ -119,22 +119,14 @@ class StreamOptions:
         None
     )
     auto_create: Annotated[int, "Streams that may be made by their first request.", Option(min=0)] = 0
-    journal_max: Annotated[
-        int | None, "When the journal is larger, its oldest part is dropped.", Option(parser=parse_size, metavar="SIZE")
-    ] = None
-    stream_memory: Annotated[
-        int,
-        "Memory of streams; those used least are loaded when asked for.",
-        Option(parser=parse_size, metavar="SIZE", show_default="512M"),
-    ] = ServiceSettings.stream_memory
+    journal_max: Annotated[int | None, "When the journal is larger, its oldest part is dropped.", _size()] = None
+    stream_memory: Annotated[int, "Memory of streams; those used least are loaded when asked for.", _size("512M")] = (
+        ServiceSettings.stream_memory
+    )
     reject_below: options.RejectBelow = None
     reject_holds: options.RejectHolds = None
     on: On = None
-    silent_after: Annotated[
-        float | None,
-        "Raise the alarm silent after so long without a sample.",
-        Option(parser=parse_duration, metavar="TIME"),
-    ] = None
+    silent_after: Annotated[float | None, "Raise the alarm silent after so long without a sample.", _time()] = None
     reference: ReferenceFile = None
     window: Annotated[int, "Samples that health is measured over, a multiple of 64."] = WINDOW
     repair: Annotated[bool, "Go on from the rows that are whole; the rest is set aside."] = False
