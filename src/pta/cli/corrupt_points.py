@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from pta.cli.output import progress, require_place, write_json
+from pta.cli.output import progress_of, require_place, write_json
 from pta.data.shifts.point_files import corrupt_files
 
 
@@ -22,15 +22,9 @@ def corrupt_points(
 ) -> None:
     """Make ModelNet-C's seven corruptions of point clouds in five severities."""
     require_place(json)
-    with progress() as bar:
-        task = bar.add_task("corrupting")
-        files = corrupt_files(
-            *(sources, out),
-            seed=None if legacy else seed,
-            points=points,
-            replace=replace,
-            on_progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
-    record = {"files": [str(path) for path in files], "seed": None if legacy else seed, "points": points}
+    drawn = None if legacy else seed
+    with progress_of("corrupting") as move:
+        files = corrupt_files(sources, out, seed=drawn, points=points, replace=replace, on_progress=move)
+    record = {"files": [str(path) for path in files], "seed": drawn, "points": points}
     if write_json(json, record):
         print(f"{out}: {len(files)} files")

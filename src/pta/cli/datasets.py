@@ -7,7 +7,7 @@ from rich.table import Table
 from typer import Argument, Context, Exit, Option
 
 from pta.cli.fitting_table import print_table, right
-from pta.cli.output import CommandGroup, print_lines, progress, require_place, write_json
+from pta.cli.output import CommandGroup, print_lines, progress_of, require_place, write_json
 from pta.data.catalogue import catalogue
 from pta.data.check import Report
 from pta.data.check import check as check_dataset
@@ -38,9 +38,8 @@ def check(
 ) -> None:
     """Count the samples of a dataset and name what is missing. Exit code 0: complete, 1: incomplete."""
     require_place(json)
-    with progress() as bar:
-        task = bar.add_task(name)
-        report = check_dataset(name, data, lambda done, total: bar.update(task, completed=done, total=total))
+    with progress_of(name) as move:
+        report = check_dataset(name, data, move)
     if write_json(json, report.record()):
         _show(report)
     if not report.complete:

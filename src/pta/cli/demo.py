@@ -15,7 +15,7 @@ from rich.text import Text
 
 from pta.cli import options
 from pta.cli.fitting_table import print_table, right
-from pta.cli.output import print_lines, progress, require_place, tables, write_json
+from pta.cli.output import print_lines, progress_of, require_place, tables, write_json
 from pta.data.point_shapes import SHAPE_SOURCES
 from pta.data.shifts.images import SHIFTS
 from pta.door.files import write_atomically
@@ -61,15 +61,9 @@ def demo(
     console = tables()
     given = {"source": source, "shift": shift, "severity": severity}
     run = partial(run_demo if modality == "images" else run_cloud_demo, seed=seed)
-    with progress() as bar:
-        task = bar.add_task(f"encoding {modality}")
-
-        def move(done: int, total: int) -> None:
-            doing = f"encoding {modality}" if done < total else "classifying"
-            bar.update(task, completed=done, total=total, description=doing)
-
-        chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        result = run(**chosen, on_encoded=move)
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    with progress_of(f"encoding {modality}") as move:
+        result = run(**chosen, on_encoded=lambda done, all_: move(done, all_, None if done < all_ else "classifying"))
     write_atomically(report, render_report(result).encode())
     if not write_json(json, {**result.summary(), "report": str(report)}):
         return

@@ -11,7 +11,7 @@ from typer import Argument, Option
 from pta.cli import options
 from pta.cli.messages import say, warn
 from pta.cli.options import NamedModel
-from pta.cli.output import progress, require_place, write_json
+from pta.cli.output import progress_of, require_place, write_json
 from pta.cli.video_options import VideoOptions
 from pta.data.generated import USUAL_COUNT, find_generated
 from pta.data.open import open_samples
@@ -136,14 +136,9 @@ def extract_to(
         encoder.patch_count()  # raises if the model has none
     described = texts.descriptions and str(texts.descriptions)
     about = {"model": model.name, "prompts": list(own.templates), "descriptions": described}
-    with progress() as bar:
-        task = bar.add_task("texts")
-
-        def move(done: int, total: int | None = None) -> None:
-            bar.update(task, completed=done, total=total)  # a total of None changes nothing
-
+    with progress_of("texts") as move:
         classifier = own.classifier(encoder, move, keep_prompts=keep_prompts)
-        bar.update(task, description=images.name, completed=0, total=len(images))
+        move(0, len(images), images.name)
         given = (images, encoder, classifier, out, reading)
         return extract_features(*given, about=about, on_error=on_error, on_progress=move, **how)
 

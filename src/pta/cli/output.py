@@ -5,7 +5,8 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,18 @@ def progress() -> Progress:
         console=Console(stderr=True),
         transient=True,
     )
+
+
+@contextmanager
+def progress_of(what: str, total: float | None = 100) -> Iterator[Callable[..., None]]:
+    """The bar of one task, as a function of what is done, of how much, and what is being done; None is no change."""
+    with progress() as bar:
+        task = bar.add_task(what, total=total)
+
+        def move(done: int, total: int | None = None, what: str | None = None) -> None:
+            bar.update(task, completed=done, total=total, description=what)
+
+        yield move
 
 
 class _Description(ProgressColumn):

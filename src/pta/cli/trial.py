@@ -11,7 +11,7 @@ from pta import __version__
 from pta.cli import options
 from pta.cli.fitting_table import print_table, right
 from pta.cli.messages import warn
-from pta.cli.output import command_line, print_lines, progress, require_report, write_json
+from pta.cli.output import command_line, print_lines, progress_of, require_report, write_json
 from pta.cli.trial_source import TrialOptions, TrialSource, open_trial
 from pta.door.files import write_atomically
 from pta.measure.difference import points
@@ -42,13 +42,10 @@ def trial(
         which = " and ".join(paths[at] if paths else f"number {at}" for at in twins[0])
         warn(f"a label must be wrong where the same sample has two: {which} ({len(twins):,} such pairs)")
     state = None if given.state is None else load_adapter(given.state, source.stream.data.classifier)
-    with progress() as bar:
-        task = bar.add_task("running", total=None)
-
-        def move(name: str, done: int, total: int) -> None:
-            bar.update(task, description=f"running {name}", completed=done, total=total)
-
-        tried = run_trial(source.stream, state, on_method=move)
+    with progress_of("running", total=None) as move:
+        tried = run_trial(
+            source.stream, state, on_method=lambda name, done, total: move(done, total, f"running {name}")
+        )
     sentences = _sentences(tried, given, source.things)
     if report is not None:
         write_atomically(report, _page(given, source, tried, sentences, pictures=not no_pictures).encode())

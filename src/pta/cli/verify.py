@@ -9,7 +9,7 @@ from typer import Argument, Exit, Option
 from pta.cli import options
 from pta.cli.fitting_table import print_table, right
 from pta.cli.options import NamedModel
-from pta.cli.output import plain, progress, require_folder_place, require_place, write_json
+from pta.cli.output import plain, progress_of, require_folder_place, require_place, write_json
 from pta.door.plain_files import make_folder
 from pta.errors import InvalidParameter
 from pta.models import find_device
@@ -49,14 +49,14 @@ def verify(
     reference = find_reference(architecture or encoder.architecture, templates)
     chosen = reference.choose(dataset)
     make_folder(features)
-    with progress() as bar:
-        task = bar.add_task("")
-
-        def move(name: str, total: int, done: int) -> None:
-            bar.update(task, description=name, completed=done, total=total)
-
-        given = (encoder, reference, data, features, chosen, reading)
-        verdicts = list(verify_model(*given, descriptions=descriptions, on_progress=move))
+    with progress_of("") as move:
+        verdicts = list(
+            verify_model(
+                *(encoder, reference, data, features, chosen, reading),
+                descriptions=descriptions,
+                on_progress=lambda name, total, done: move(done, total, name),
+            )
+        )
     if write_json(json, [verdict.record() for verdict in verdicts]):
         title = plain(f"{model} as {reference.architecture}, templates {templates}")
         print_table(_table(verdicts, title, tolerance))
