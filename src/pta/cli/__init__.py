@@ -107,13 +107,12 @@ def _options_of(parameters: Iterable[inspect.Parameter]) -> Iterator[inspect.Par
 
 def _with_help(one: inspect.Parameter) -> inspect.Parameter:
     """The option as typer declares it; what is False by default is a flag, without a `--no-` beside it."""
-    said = getattr(one.annotation, "__metadata__", ())
-    texts, more = ([part for part in said if isinstance(part, str) == is_text] for is_text in (True, False))
-    if not texts:
+    help, *more = getattr(one.annotation, "__metadata__", (None,))
+    if not isinstance(help, str):
         return one
     names = [f"--{one.name.strip('_').replace('_', '-')}"] if one.default is False else []
     option = copy(more[0]) if more else typer.Option(*names)
-    option.help = texts[0]
+    option.help = help
     return one.replace(annotation=Annotated[one.annotation.__origin__, option])
 
 
