@@ -76,7 +76,7 @@ class StateOptions:
                 raise InvalidParameter(
                     "--freeze predicts from a saved state; name it with --state (zero-shot: --method clip)"
                 )
-        elif os.path.realpath(self.state) == os.path.realpath(rows.out):
+        elif os.path.realpath(self.state) == os.path.realpath(rows.out_):
             # unlike Path.resolve, it accepts circular links
             raise InvalidParameter("--out and --state must be different files")
         elif self.freeze and not self.loaded:
@@ -121,11 +121,6 @@ class RowOptions:
     def reactions(self) -> dict[str, str]:
         """Those to alarms, by alarm."""
         return parse_reactions(self.on or [])
-
-    @property
-    def out(self) -> Path:
-        """The file, or `-`."""
-        return Path(self.out_)
 
     @property
     def file(self) -> Path | None:
@@ -344,7 +339,7 @@ def find_start(
     samples: Iterable[SampleReference], state: StateOptions, rows: RowOptions, *, give_up_unread: bool
 ) -> Start:
     """Find where to start, and tell the user if it is not the first sample. With `--replace`, no row stays."""
-    out = rows.out
+    out = Path(rows.out_)
     record = None if state.loaded is None or state.freeze else read_record(state.loaded)
     if state.resume and state.loaded is not None:
         start = _after(samples, record, state.loaded, out)
