@@ -9,7 +9,7 @@ from itertools import product
 from result_file import RESULTS, Row, write
 
 from pta.data.shifts.images import SHIFTS
-from pta.measure.demo import run_demo
+from pta.measure.demo.run_demo import run_demo
 
 SEEDS = (1, 2, 3)
 

@@ -13,7 +13,8 @@ import pta
 from pta.data.packaged_clouds import load_furniture_test
 from pta.data.point_shapes import corrupted
 from pta.data.prompts import build_classifier
-from pta.measure.demo import render_report, run_cloud_demo
+from pta.measure.demo.report import render_report
+from pta.measure.demo.run_demo import run_cloud_demo
 from pta.measure.report.pictures import still_cloud, turning_cloud
 from pta.models import load_encoder
 from pta.models.packaged.embedded_points import POINT_TEMPLATES

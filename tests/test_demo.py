@@ -18,8 +18,8 @@ import pta
 from pta.cli import demo as command
 from pta.data.fashion import load_fashion_test
 from pta.data.shifts.images import apply_shift
-from pta.measure.demo import render_report, run_cloud_demo, run_demo
-from pta.measure.demo.run_demo import with_median_time
+from pta.measure.demo.report import render_report
+from pta.measure.demo.run_demo import run_cloud_demo, run_demo, with_median_time
 from pta.measure.difference import Difference
 from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import pta
 from pta import Classifier, ZeroShotClassifier, create_adapter
-from pta.measure.demo import run_demo
+from pta.measure.demo.run_demo import run_demo
 from pta.measure.metrics import calibration_error
 from pta.models import EmbeddedEncoder
 from pta.run.classifier import answers_from

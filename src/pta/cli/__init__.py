@@ -9,6 +9,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import is_dataclass
 from importlib import import_module
 from pathlib import Path
@@ -66,26 +67,31 @@ def module_of(name: str) -> str:
 def load_command(name: str) -> Any:
     """A command of the table with its options."""
     module = module_of(name)
-    app = getattr(import_module(f"pta.cli.{module}"), module)
-    if not isinstance(app, typer.Typer):
-        function, app = app, typer.Typer(add_completion=False)
-        app.command(name)(expanded(function))
-    command = typer.main.get_command(app)
+    found = getattr(import_module(f"pta.cli.{module}"), module)
+    command = typer.main.get_command(found) if isinstance(found, typer.Typer) else command_of(found, name)
     add_message_options(command)
     return command
+
+
+def command_of(function: Callable[..., None], name: str | None = None) -> Any:
+    """A command that calls a function with its options."""
+    app = typer.Typer(add_completion=False)
+    app.command(name)(expanded(function))
+    return typer.main.get_command(app)
 
 
 def expanded(function: Callable[..., None]) -> Callable[..., None]:
     """A command with all options of the dataclasses that the function takes, and of those inside them.
 
-    The function is called with these dataclasses, whose constructors check what was given.
+    The function is called with these dataclasses, whose constructors check what was given. The text of an annotation is
+    the help of the option: `Annotated[int, "Random seed.", Option(min=0)]`.
     """
     parameters = list(_options_of(inspect.signature(function).parameters.values()))
 
     def command(**given: Any) -> None:
         function(**_grouped(inspect.signature(function).parameters.values(), given))
 
-    command.__doc__ = function.__doc__
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     return command
@@ -96,7 +102,18 @@ def _options_of(parameters: Iterable[inspect.Parameter]) -> Iterator[inspect.Par
         if inside := _inside(one):
             yield from _options_of(inside)
         else:
-            yield one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            yield _with_help(one).replace(kind=inspect.Parameter.KEYWORD_ONLY)
+
+
+def _with_help(one: inspect.Parameter) -> inspect.Parameter:
+    """The option as typer declares it; what is False by default is a flag, without a `--no-` beside it."""
+    help, *more = getattr(one.annotation, "__metadata__", (None,))
+    if not isinstance(help, str):
+        return one
+    names = [f"--{one.name.strip('_').replace('_', '-')}"] if one.default is False else []
+    option = copy(more[0]) if more else typer.Option(*names)
+    option.help = help
+    return one.replace(annotation=Annotated[one.annotation.__origin__, option])
 
 
 def _grouped(parameters: Iterable[inspect.Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,12 +128,6 @@ def _inside(parameter: inspect.Parameter) -> list[inspect.Parameter]:
     """The options of a group; none of what is an option itself."""
     group: Callable[..., Any] = parameter.annotation
     return [*inspect.signature(group).parameters.values()] if is_dataclass(parameter.annotation) else []
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to an app whose group is a `LazyGroup`."""
-    for name, line in COMMANDS.items():
-        app.command(name, help=line)(lambda: None)
 
 
 def _be_quiet(wanted: bool) -> None:
@@ -135,39 +146,21 @@ def _keep_log(path: Path | None) -> None:
         detail(f"pta {__version__} {' '.join(sys.argv[1:])}")
 
 
+def _at_once(callback: Callable[..., None], *names: str) -> Any:
+    return typer.Option(*names, callback=callback, expose_value=False, is_eager=True)
+
+
 def _message_options(
-    quiet: Annotated[
-        bool,
-        typer.Option(
-            *("--quiet", "-q"),
-            callback=_be_quiet,
-            expose_value=False,
-            is_eager=True,
-            help="Print only errors and warnings.",
-        ),
-    ] = False,
-    verbose: Annotated[
-        bool,
-        typer.Option(
-            *("--verbose", "-v"), callback=_be_verbose, expose_value=False, is_eager=True, help="Print more details."
-        ),
-    ] = False,
-    log_file: Annotated[
-        Path | None,
-        typer.Option(
-            callback=_keep_log, expose_value=False, is_eager=True, help="Append all messages to a file with timestamps."
-        ),
-    ] = None,
+    quiet: Annotated[bool, "Print only errors and warnings.", _at_once(_be_quiet, "--quiet", "-q")] = False,
+    verbose: Annotated[bool, "Print more details.", _at_once(_be_verbose, "--verbose", "-v")] = False,
+    log_file: Annotated[Path | None, "Append all messages to a file with timestamps.", _at_once(_keep_log)] = None,
 ) -> None:
     pass
 
 
 def add_message_options(command: Any) -> None:
     """Add the three options to a command and to its subcommands."""
-    app = typer.Typer(add_completion=False)
-    app.command()(_message_options)
-    own = typer.main.get_command(app).params
-    command.params += [option for option in own if option.name in ("quiet", "verbose", "log_file")]
+    command.params += command_of(_message_options).params
     for below in getattr(command, "commands", {}).values():
         add_message_options(below)
 
@@ -180,7 +173,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},  # of the commands, too
     pretty_exceptions_enable=False,
 )
-register(app)
+for _name, _line in COMMANDS.items():
+    app.command(_name, help=_line)(lambda: None)
 
 
 def _show_version(wanted: bool) -> None:
@@ -229,9 +223,7 @@ def _complain(error: Exception) -> None:
     elif hasattr(error, "format_message"):  # of the parser, whose class depends on the release of typer
         message = error.format_message().replace("Value error, ", "", 1)  # what pydantic puts before a choice
         code = UserMistake.exit_code
-    elif (
-        isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    ):  # the latter is torch's, of a GPU
+    elif isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # the latter is of a GPU
         message, code = "there is not enough memory for this", MachineFailure.exit_code
     elif isinstance(error, OSError) and family(error) is MachineFailure:
         what = "standard output cannot be written" if error.filename is None else f"{error.filename} cannot be used"

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from pta.errors import InvalidParameter
 from pta.run.webhook import Receiver, read_key
 
@@ -14,12 +12,10 @@ from pta.run.webhook import Receiver, read_key
 class AlarmOptions:
     """Where alarms are sent."""
 
-    alarm_url: Annotated[
-        str | None, typer.Option(help="Send alarms, and changes of pta watch, to this address, as JSON.")
-    ] = None
-    alarm_key: Annotated[Path | None, typer.Option(help="File with the key that signs what is sent.")] = None
+    alarm_url: Annotated[str | None, "Send alarms, and changes of pta watch, to this address, as JSON."] = None
+    alarm_key: Annotated[Path | None, "File with the key that signs what is sent."] = None
     alarm_host: Annotated[
-        list[str] | None, typer.Option(help="A host of --alarm-url that may have a private address; may be repeated.")
+        list[str] | None, "A host of --alarm-url that may have a private address; may be repeated."
     ] = None
 
     def __post_init__(self) -> None:

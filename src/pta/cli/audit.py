@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from pta.cli import options
 from pta.cli.messages import say
@@ -17,7 +17,7 @@ from pta.door.plain_files import require_plain_file
 from pta.door.safe_text import printable
 from pta.errors import InvalidParameter, UserMistake
 from pta.measure.audit.audit import SCREEN, Audit
-from pta.measure.audit.label_file import BACK, STOP, Session, audits_file, count_audits, read_labels, simulated
+from pta.measure.audit.label_file import BACK, STOP, Session, count_audits, read_labels, simulated
 from pta.measure.audit.page_server import PageServer
 from pta.measure.audit.pictures import find_pictures
 from pta.measure.audit.population import Draws
@@ -31,18 +31,15 @@ _LEGEND = "1, 2, b both, n neither (n CLASS or n none), ? cannot tell, z back, s
 class AuditOptions:
     """What is audited, and how far."""
 
-    rows: Annotated[
-        Path, typer.Argument(metavar="ROWS", help="Rows of pta predict (.jsonl or .csv), or a folder of --cluster.")
-    ]
+    rows: Annotated[Path, "Rows of pta predict (.jsonl or .csv), or a folder of --cluster.", Argument(metavar="ROWS")]
     classes: Annotated[
-        str | None,
-        typer.Option(metavar="FILE|A,B,C", help="Classes to choose from for neither, besides those in the rows."),
+        str | None, "Classes to choose from for neither, besides those in the rows.", Option(metavar="FILE|A,B,C")
     ] = None
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the order in which changed answers are drawn.")] = 1
+    seed: Annotated[int, "Seed of the order in which changed answers are drawn.", Option(min=0)] = 1
     precision: Annotated[
-        float | None, typer.Option(min=0, help="End when the interval is narrower, in points.", show_default="never")
+        float | None, "End when the interval is narrower, in points.", Option(min=0, show_default="never")
     ] = None
-    most: Annotated[int | None, typer.Option(min=1, help="End after so many labels.", show_default="all")] = None
+    most: Annotated[int | None, "End after so many labels.", Option(min=1, show_default="all")] = None
 
     def audit(self) -> Audit:
         """The audit before the first draw."""
@@ -56,23 +53,22 @@ class AuditOptions:
 def audit(
     given: AuditOptions,
     pictures: Annotated[
-        str | None,
-        typer.Option(metavar="SOURCE", help="Folder, .csv or .tar of the pictures.", show_default="the rows' paths"),
+        str | None, "Folder, .csv or .tar of the pictures.", Option(metavar="SOURCE", show_default="the rows' paths")
     ] = None,
     labels: Annotated[
-        Path | None, typer.Option(help="CSV of the labels; an audit resumes from it.", show_default="ROWS.labels.csv")
+        Path | None, "CSV of the labels; an audit resumes from it.", Option(show_default="ROWS.labels.csv")
     ] = None,
-    terminal: Annotated[bool, typer.Option("--terminal", help="Print paths and read answers here; no page.")] = False,
+    terminal: Annotated[bool, "Print paths and read answers here; no page."] = False,
     simulate: Annotated[
-        Path | None, typer.Option(metavar="LABELS", help="CSV of known labels: how many would have been enough?")
+        Path | None, "CSV of known labels: how many would have been enough?", Option(metavar="LABELS")
     ] = None,
-    json: Annotated[Path | None, typer.Option(help="Write the verdict as JSON; - for stdout.")] = None,
+    json: Annotated[Path | None, "Write the verdict as JSON; - for stdout."] = None,
     replace: options.Replace = False,
 ) -> None:
     """Find out whether adaptation helped on recorded answers, by labelling a few of those that it changed."""
     require_place(json, replace=replace)
     begun, rows = given.audit(), Path(os.path.realpath(given.rows))
-    audits = audits_file(rows)
+    audits = rows.with_name(f"{rows.name}.audits.json")
     if simulate is not None:
         _report(simulated(simulate, begun), 1, json)
         return

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.table import Table
+from typer import Argument, Option
 
 from pta.cli.fitting_table import print_table, right
 from pta.cli.messages import say
@@ -17,7 +17,7 @@ from pta.measure.compare import Comparison
 from pta.measure.compare import compare as compare_contenders
 from pta.measure.contenders import Choice, against, pair, read_contenders, shared_datasets
 from pta.measure.difference import Resampling, points
-from pta.measure.overall import FEWEST_SETS, Overall, Pair, by_labels, compare_overall
+from pta.measure.overall import FEWEST_SETS, Overall, by_labels, compare_overall
 from pta.measure.report.figures import require_figure
 from pta.measure.report.overall_figure import draw_overall
 
@@ -29,22 +29,18 @@ _CAVEAT_OVERALL = (
 
 
 def compare(
-    a_file: Annotated[Path, typer.Argument(metavar="A.json", help="Records of pta eval --json or pta sweep --json.")],
+    a_file: Annotated[Path, "Records of pta eval --json or pta sweep --json.", Argument(metavar="A.json")],
     b_file: Annotated[
-        Path | None, typer.Argument(metavar="[B.json]", help="B's records; without it, --a and --b choose from A.json.")
+        Path | None, "B's records; without it, --a and --b choose from A.json.", Argument(metavar="[B.json]")
     ] = None,
-    a: Annotated[
-        str | None, typer.Option(metavar="METHOD[:NAME=VALUE,…]", help="Result A, e.g. pta:h=20,w=0.01.")
-    ] = None,
-    b: Annotated[str | None, typer.Option(metavar="METHOD[:NAME=VALUE,…]", help="Result B.")] = None,
-    level: Annotated[float, typer.Option(help="Confidence level of the interval, from 0.5 to 0.999.")] = 0.95,
-    resamples: Annotated[int, typer.Option(help="Number of bootstrap resamples, from 1,000 to 10 million.")] = 20_000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the resampling.")] = 1,
-    overall: Annotated[
-        bool, typer.Option("--overall", help="One row for all datasets; with --a alone, one per other result.")
-    ] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw what --overall shows: .svg, .png, .pdf.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write the comparisons as JSON; - for stdout.")] = None,
+    a: Annotated[str | None, "Result A, e.g. pta:h=20,w=0.01.", Option(metavar="METHOD[:NAME=VALUE,…]")] = None,
+    b: Annotated[str | None, "Result B.", Option(metavar="METHOD[:NAME=VALUE,…]")] = None,
+    level: Annotated[float, "Confidence level of the interval, from 0.5 to 0.999."] = 0.95,
+    resamples: Annotated[int, "Number of bootstrap resamples, from 1,000 to 10 million."] = 20_000,
+    seed: Annotated[int, "Seed of the resampling.", Option(min=0)] = 1,
+    overall: Annotated[bool, "One row for all datasets; with --a alone, one per other result."] = False,
+    plot: Annotated[Path | None, "Draw what --overall shows: .svg, .png, .pdf."] = None,
+    json: Annotated[Path | None, "Write the comparisons as JSON; - for stdout."] = None,
 ) -> None:
     """Compare two results on the same samples: difference, confidence interval and significance."""
     resampling = Resampling(level, resamples, seed)
@@ -70,20 +66,16 @@ def compare(
     if left_out:
         say(f"left out, because only one file has them: {', '.join(left_out)}")
     if overall:
-        _compare_overall(pairs, resampling, plot, json)
+        compared = compare_overall(by_labels(pairs), resampling)
+        if plot is not None:
+            draw_overall(plot, compared)
+        if write_json(json, [one.record() for one in compared]):
+            _show_overall(compared, level)
         return
     with progress() as bar:
         done = [compare_contenders(one, other, resampling) for one, other in bar.track(pairs, description="compare")]
     if write_json(json, [comparison.record() for comparison in done]):
         _show(done, level)
-
-
-def _compare_overall(pairs: Sequence[Pair], resampling: Resampling, plot: Path | None, json: Path | None) -> None:
-    done = compare_overall(by_labels(pairs), resampling)
-    if plot is not None:
-        draw_overall(plot, done)
-    if write_json(json, [one.record() for one in done]):
-        _show_overall(done, resampling.level)
 
 
 def _choice(side: str, given: str | None) -> Choice | None:

@@ -3,23 +3,22 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.table import Table
+from typer import Argument, Context, Exit, Option
 
-from pta.cli import COMMANDS
 from pta.cli.fitting_table import print_table, right
-from pta.cli.output import print_lines, progress, require_place, write_json
+from pta.cli.output import CommandGroup, print_lines, progress_of, require_place, write_json
 from pta.data.catalogue import catalogue
 from pta.data.check import Report
 from pta.data.check import check as check_dataset
 
-datasets = typer.Typer(name="datasets", help=COMMANDS["datasets"], add_completion=False)
+datasets = CommandGroup("datasets")
 
 
 @datasets.callback(invoke_without_command=True)
 def list_datasets(
-    context: typer.Context,
-    json: Annotated[Path | None, typer.Option(help="Write the list as JSON; - for stdout.")] = None,
+    context: Context,
+    json: Annotated[Path | None, Option(help="Write the list as JSON; - for stdout.")] = None,
 ) -> None:
     """List the datasets that are known by name, or check your copy of one."""
     if context.invoked_subcommand is None:
@@ -33,19 +32,18 @@ def list_datasets(
 
 @datasets.command()
 def check(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A dataset, e.g. dtd, imagenet_a or imagenet_c/fog/5.")],
-    data: Annotated[Path, typer.Option(help="The folder that holds the datasets.")],
-    json: Annotated[Path | None, typer.Option(help="Write the result as JSON; - for stdout.")] = None,
+    name: Annotated[str, "A dataset, e.g. dtd, imagenet_a or imagenet_c/fog/5.", Argument(metavar="NAME")],
+    data: Annotated[Path, "The folder that holds the datasets."],
+    json: Annotated[Path | None, "Write the result as JSON; - for stdout."] = None,
 ) -> None:
     """Count the samples of a dataset and name what is missing. Exit code 0: complete, 1: incomplete."""
     require_place(json)
-    with progress() as bar:
-        task = bar.add_task(name)
-        report = check_dataset(name, data, lambda done, total: bar.update(task, completed=done, total=total))
+    with progress_of(name) as move:
+        report = check_dataset(name, data, move)
     if write_json(json, report.record()):
         _show(report)
     if not report.complete:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _show(report: Report) -> None:

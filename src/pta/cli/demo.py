@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import typer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -16,14 +15,15 @@ from rich.text import Text
 
 from pta.cli import options
 from pta.cli.fitting_table import print_table, right
-from pta.cli.output import print_lines, progress, require_place, tables, write_json
+from pta.cli.output import print_lines, progress_of, require_place, tables, write_json
 from pta.data.point_shapes import SHAPE_SOURCES
 from pta.data.shifts.images import SHIFTS
 from pta.door.files import write_atomically
 from pta.door.points.corrupted_sizes import CORRUPTIONS
 from pta.errors import InvalidParameter
-from pta.measure.demo import DemoResult, render_report, run_cloud_demo, run_demo
-from pta.measure.demo.run_demo import ORDERS
+from pta.measure.demo.report import render_report
+from pta.measure.demo.result import DemoResult
+from pta.measure.demo.run_demo import ORDERS, run_cloud_demo, run_demo
 from pta.measure.metrics import accuracy, online_accuracy
 from pta.measure.report.curve import Curve, first_shown
 from pta.measure.texts import microseconds
@@ -36,23 +36,19 @@ _SPARK_WIDTH = 20
 
 
 def demo(
-    modality: Annotated[Literal["images", "points"], typer.Option(help="Kind of samples.")] = "images",
-    source: Annotated[
-        str | None, typer.Option(help=f"Which clouds: {' or '.join(SHAPE_SOURCES)}; default furniture.")
-    ] = None,
+    modality: Annotated[Literal["images", "points"], "Kind of samples."] = "images",
+    source: Annotated[str | None, f"Which clouds: {' or '.join(SHAPE_SOURCES)}; default furniture."] = None,
     shift: Annotated[
         str | None,
-        typer.Option(
-            help=f"Shift of the images: {', '.join(SHIFTS)} (default gaussian_noise); of the clouds: "
-            f"{', '.join(CORRUPTIONS)} (default jitter)."
-        ),
+        f"Shift of the images: {', '.join(SHIFTS)} (default gaussian_noise); of the clouds: "
+        f"{', '.join(CORRUPTIONS)} (default jitter).",
     ] = None,
     severity: Annotated[
-        int | None, typer.Option(help="Severity of the shift: images 1 to 5 (default 3), clouds 0 to 4 (default 2).")
+        int | None, "Severity of the shift: images 1 to 5 (default 3), clouds 0 to 4 (default 2)."
     ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed of the shift and of the order of the samples.")] = 1,
-    report: Annotated[Path, typer.Option(help="Where to write the report, one HTML file.")] = _REPORT,
-    json: Annotated[Path | None, typer.Option(help="Write the table's numbers as JSON; - for stdout.")] = None,
+    seed: Annotated[int, "Random seed of the shift and of the order of the samples."] = 1,
+    report: Annotated[Path, "Where to write the report, one HTML file."] = _REPORT,
+    json: Annotated[Path | None, "Write the table's numbers as JSON; - for stdout."] = None,
     replace: options.Replace = False,
 ) -> None:
     """Classify shifted images or point clouds with zero-shot, PTA and other methods, and write a report."""
@@ -65,15 +61,9 @@ def demo(
     console = tables()
     given = {"source": source, "shift": shift, "severity": severity}
     run = partial(run_demo if modality == "images" else run_cloud_demo, seed=seed)
-    with progress() as bar:
-        task = bar.add_task(f"encoding {modality}")
-
-        def move(done: int, total: int) -> None:
-            doing = f"encoding {modality}" if done < total else "classifying"
-            bar.update(task, completed=done, total=total, description=doing)
-
-        chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        result = run(**chosen, on_encoded=move)
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    with progress_of(f"encoding {modality}") as move:
+        result = run(**chosen, on_encoded=lambda done, all_: move(done, all_, None if done < all_ else "classifying"))
     write_atomically(report, render_report(result).encode())
     if not write_json(json, {**result.summary(), "report": str(report)}):
         return
@@ -81,7 +71,8 @@ def demo(
         _replay(console, result)
     print_table(_table(result))
     print_lines(
-        _speed(result),
+        f"The encoder takes {microseconds(result.encoder_microseconds)} µs per {result.exhibit.thing} before any "
+        f"method. Times are those of batches, for zero-shot and PTA the median over {ORDERS} orders.",
         _highlights(result),
         result.verdict,
         result.over_orders,
@@ -131,13 +122,6 @@ def _table(result: DemoResult) -> Table:
         gain = "" if run is result.zero_shot else f"{after - before:+.2f}"
         table.add_row(name, f"{after:.2f} %", gain, microseconds(result.microseconds(run)))
     return table
-
-
-def _speed(result: DemoResult) -> str:
-    return (
-        f"The encoder takes {microseconds(result.encoder_microseconds)} µs per {result.exhibit.thing} before any "
-        f"method. Times are those of batches, for zero-shot and PTA the median over {ORDERS} orders."
-    )
 
 
 def _highlights(result: DemoResult) -> str:

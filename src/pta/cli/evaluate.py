@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import typer
 from rich.filesize import decimal
 from rich.table import Table
+from typer import Option
 
 from pta import __version__
 from pta.cli import options
@@ -49,56 +49,41 @@ _WITHOUT_LABELS = (
 )
 
 
-MethodNames = Annotated[
-    list[str] | None,
-    typer.Option(help="Method, or 'all' methods whose inputs the file has; may be repeated.", show_default="clip, pta"),
-]
-Preset = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME[/DATASET]",
-        help="Parameter values for the file's dataset or a named one: paper, paper/dtd. --set overrides them.",
-    ),
-]
-ModelName = Annotated[
-    str | None,
-    typer.Option(
-        envvar=options.MODEL_VARIABLE,
-        help="The model that made the features, for methods that need it (tca, tpt, histpt).",
-    ),
-]
-UseViews = Annotated[
-    bool, typer.Option("--views", help="Replace each sample by the mean of the most confident 10 % of its views.")
-]
-
-
 def evaluate(
     features: options.Features,
     *,
-    method: MethodNames = None,
+    method: Annotated[
+        list[str] | None,
+        "Method, or 'all' methods whose inputs the file has; may be repeated.",
+        Option(show_default="clip, pta"),
+    ] = None,
     set_: options.Set = None,
     stages: options.StageOptions,
-    preset: Preset = None,
-    model: ModelName = None,
+    preset: Annotated[
+        str | None,
+        "Parameter values for the file's dataset or a named one: paper, paper/dtd. --set overrides them.",
+        Option(metavar="NAME[/DATASET]"),
+    ] = None,
+    model: Annotated[
+        str | None,
+        "The model that made the features, for methods that need it (tca, tpt, histpt).",
+        Option(envvar=options.MODEL_VARIABLE),
+    ] = None,
     device: options.Device = "cpu",
     order: OrderOptions,
-    state: Annotated[
-        Path | None, typer.Option(help="Also run the method of this state, from what it has learned.")
-    ] = None,
+    state: Annotated[Path | None, "Also run the method of this state, from what it has learned."] = None,
     labels: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.csv", help="Count by these labels (path,label); samples without one do not count."),
+        Path | None, "Count by these labels (path,label); samples without one do not count.", Option(metavar="FILE.csv")
     ] = None,
     learn_labels: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.csv", help="Learn these labels (path,label); their samples do not count."),
+        Path | None, "Learn these labels (path,label); their samples do not count.", Option(metavar="FILE.csv")
     ] = None,
-    views: UseViews = False,
-    json: Annotated[Path | None, typer.Option(help="Write one record per method and seed; - for stdout.")] = None,
-    predictions: Annotated[Path | None, typer.Option(help="Folder for METHOD-SEED.csv files, in stream order.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a page about the first seed, .html.")] = None,
+    views: Annotated[bool, "Replace each sample by the mean of the most confident 10 % of its views."] = False,
+    json: Annotated[Path | None, "Write one record per method and seed; - for stdout."] = None,
+    predictions: Annotated[Path | None, "Folder for METHOD-SEED.csv files, in stream order."] = None,
+    report: Annotated[Path | None, "Write a page about the first seed, .html."] = None,
     leaderboard: Annotated[
-        Path | None, typer.Option(metavar="BOARD.csv", help="Add the methods' rows on seven streams to this file.")
+        Path | None, "Add the methods' rows on seven streams to this file.", Option(metavar="BOARD.csv")
     ] = None,
     replace: options.Replace = False,
 ) -> None:
@@ -179,15 +164,12 @@ def _report(
         title=f"{name} on {data.name}",
         kicker=f"{data.name} · {order.in_words}{drawn}",
         headline=Difference.between([plain_clip], [adapted]).sentence(name, things="samples"),
-        note="",
         things="samples",
         class_names=part.classifier.class_names,
         zero_shot=plain_clip,
         adapted=adapted,
         others=[(run.method, run) for run in runs if run is not adapted and run.method != "clip"],
         adapted_name=name,
-        picture=None,
-        encoder_microseconds=None,
         provenance={
             "Features": f"{data.name}, sha256 {data.fingerprint}",
             "Order": f"{order.in_words}{drawn}",

@@ -1,24 +1,21 @@
 """`pta extract`: encode images or point clouds into a feature file."""
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.filesize import decimal
+from typer import Argument, Option
 
 from pta.cli import options
 from pta.cli.messages import say, warn
 from pta.cli.options import NamedModel
-from pta.cli.output import progress, require_place, write_json
+from pta.cli.output import progress_of, require_place, write_json
 from pta.cli.video_options import VideoOptions
-from pta.core.limits import USUAL_LIMITS, Limits
 from pta.data.generated import USUAL_COUNT, find_generated
 from pta.data.open import open_samples
 from pta.data.sample_set import SampleSet
-from pta.data.sources.video import VideoReading
 from pta.data.views import Mode
 from pta.errors import InvalidParameter
 from pta.models import find_device
@@ -32,26 +29,17 @@ from pta.run.reading import Reading, Views, require_decoder, start_early
 class StoredOptions:
     """What is stored beside the features."""
 
-    views: Annotated[int | None, typer.Option(help="Also store this many augmented views per image.")] = None
-    view_mode: Annotated[Mode, typer.Option(help="How views are made.")] = "augmix"
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the views.")] = 1
-    pixels: Annotated[
-        bool,
-        typer.Option("--pixels", help="Also store the pixels, for methods that need them: 150 kB per image at 224."),
-    ] = False
-    patches: Annotated[
-        bool,
-        typer.Option("--patches", help="Also store features of each image's patches: 200 kB per image for ViT-B/16."),
-    ] = False
+    views: Annotated[int | None, "Also store this many augmented views per image."] = None
+    view_mode: Annotated[Mode, "How views are made."] = "augmix"
+    seed: Annotated[int, "Random seed of the views.", Option(min=0)] = 1
+    pixels: Annotated[bool, "Also store the pixels, for methods that need them: 150 kB per image at 224."] = False
+    patches: Annotated[bool, "Also store features of each image's patches: 200 kB per image for ViT-B/16."] = False
     views_from: Annotated[
-        Path | None,
-        typer.Option(help="Also store features of pictures in this folder, generated from each image: STEM_0.jpg, …"),
+        Path | None, "Also store features of pictures in this folder, generated from each image: STEM_0.jpg, …"
     ] = None
-    prompts: Annotated[
-        bool, typer.Option("--prompts", help="Also store the feature of every prompt of each class, as etta needs.")
-    ] = False
+    prompts: Annotated[bool, "Also store the feature of every prompt of each class, as etta needs."] = False
     generated: Annotated[
-        int | None, typer.Option(min=1, help="Pictures of --views-from per image.", show_default=str(USUAL_COUNT))
+        int | None, "Pictures of --views-from per image.", Option(min=1, show_default=str(USUAL_COUNT))
     ] = None
 
     def __post_init__(self) -> None:
@@ -67,25 +55,21 @@ class StoredOptions:
 def extract(
     source: Annotated[
         str,
-        typer.Argument(
-            metavar="DATASET|FOLDER|CSV|TAR|H5|VIDEO",
-            help="A name from pta datasets, a folder with a sub-folder per class, a .csv of path,label, .tar shards, "
-            "an .h5 file of clouds, a video, or the packaged images: fashion/clean, fashion/blur/3.",
-        ),
+        "A name from pta datasets, a folder with a sub-folder per class, a .csv of path,label, .tar shards, "
+        "an .h5 file of clouds, a video, or the packaged images: fashion/clean, fashion/blur/3.",
+        Argument(metavar="DATASET|FOLDER|CSV|TAR|H5|VIDEO"),
     ],
-    out: Annotated[str, typer.Option(help="The feature file to write, .safetensors; with --cluster a folder.")],
+    out: Annotated[str, "The feature file to write, .safetensors; with --cluster a folder."],
     texts: options.TextOptions,
     model: options.ModelOptions,
     stored: StoredOptions,
     samples: options.SampleOptions,
     video: VideoOptions,
     cluster: options.ClusterOptions,
-    data: Annotated[Path | None, typer.Option(help="The folder that holds the datasets, for a dataset's name.")] = None,
-    shard: Annotated[
-        int, typer.Option(min=1, help="Images per saved part; an interrupted run repeats at most one part.")
-    ] = 1024,
-    replace: Annotated[bool, typer.Option("--replace", help="Overwrite an existing file with other content.")] = False,
-    json: Annotated[Path | None, typer.Option(help="Write a summary as JSON; - for stdout.")] = None,
+    data: Annotated[Path | None, "The folder that holds the datasets, for a dataset's name."] = None,
+    shard: Annotated[int, "Images per saved part; an interrupted run repeats at most one part.", Option(min=1)] = 1024,
+    replace: Annotated[bool, "Overwrite an existing file with other content."] = False,
+    json: Annotated[Path | None, "Write a summary as JSON; - for stdout."] = None,
 ) -> None:
     """Encode images or point clouds into a feature file for pta eval. Resumes; finished parts are kept."""
     require_place(json)
@@ -113,10 +97,13 @@ def extract(
         reading = dataclasses.replace(reading, processes=False)  # one decoder serves all frames
     else:
         video.require_none()
-    images = open_images(source, data, names, named, video.reading, reading.limits)
+    how: dict[str, Any] = {"modality": named.modality, "video": video.reading, "limits": reading.limits}
+    images = open_samples(source, root=data, class_names=names, **how)
+    require_modality(images, named.modality, named.name)
     if not images.class_names:
         raise InvalidParameter(f"{source} names no classes; give --classes FILE (one name per line)")
-    say_notes(images)
+    for note in images.notes:
+        say(note)
     if stored.views_from is not None:
         generated = find_generated(images, stored.views_from, stored.generated or USUAL_COUNT)
         reading = dataclasses.replace(reading, generated=generated)
@@ -149,37 +136,11 @@ def extract_to(
         encoder.patch_count()  # raises if the model has none
     described = texts.descriptions and str(texts.descriptions)
     about = {"model": model.name, "prompts": list(own.templates), "descriptions": described}
-    with progress() as bar:
-        task = bar.add_task("texts")
-
-        def move(done: int, total: int | None = None) -> None:
-            bar.update(task, completed=done, total=total)  # a total of None changes nothing
-
+    with progress_of("texts") as move:
         classifier = own.classifier(encoder, move, keep_prompts=keep_prompts)
-        bar.update(task, description=images.name, completed=0, total=len(images))
+        move(0, len(images), images.name)
         given = (images, encoder, classifier, out, reading)
         return extract_features(*given, about=about, on_error=on_error, on_progress=move, **how)
-
-
-def open_images(
-    source: str,
-    data: Path | None,
-    names: Sequence[str] | None,
-    model: NamedModel,
-    video: VideoReading | None = None,
-    limits: Limits = USUAL_LIMITS,
-) -> SampleSet:
-    """The images of a source, which the model reads; frames of a video if it is said how they are read."""
-    how: dict[str, Any] = {"modality": model.modality, "video": video, "limits": limits}
-    images = open_samples(source, root=data, class_names=names, **how)
-    require_modality(images, model.modality, model.name)
-    return images
-
-
-def say_notes(images: SampleSet) -> None:
-    """Say what a user should know about this copy of the data."""
-    for note in images.notes:
-        say(note)
 
 
 def warn_of_left_out(done: ExtractedFile) -> None:

@@ -3,22 +3,21 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Exit
 
-from pta.cli import COMMANDS
 from pta.cli.messages import say
-from pta.cli.output import command_group, print_lines, require_place, write_json
+from pta.cli.output import CommandGroup, print_lines, require_place, write_json
 from pta.serve.journal.check import back_up, check_folder
 
-journal = command_group("journal", COMMANDS["journal"])
+journal = CommandGroup("journal")
 
-Data = Annotated[Path, typer.Option(help="The data folder of the service, which may be running.")]
+Data = Annotated[Path, "The data folder of the service, which may be running."]
 
 
 @journal.command()
 def check(
     data: Data,
-    json: Annotated[Path | None, typer.Option(help="Write what was found as JSON; - for stdout.")] = None,
+    json: Annotated[Path | None, "Write what was found as JSON; - for stdout."] = None,
 ) -> None:
     """Say which rows are damaged. Exit code 0: none, 1: some."""
     require_place(json)
@@ -26,12 +25,12 @@ def check(
     if write_json(json, {"folder": str(data), "problems": problems}):
         print_lines(*(problems or [f"the journal of {data} is whole"]))
     if problems:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 @journal.command()
 def backup(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the copy goes; it becomes a data folder.")],
+    folder: Annotated[Path, "Where the copy goes; it becomes a data folder.", Argument(metavar="DIR")],
     data: Data,
 ) -> None:
     """Copy the journal as it is at one moment, also while it is written."""

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.table import Table
+from typer import Argument
 
 from pta.cli.fitting_table import print_table
 from pta.cli.messages import say
@@ -16,8 +16,8 @@ from pta.methods import adapter_class, list_adapters
 
 
 def methods(
-    name: Annotated[list[str] | None, typer.Argument(help="Show all parameters of these methods.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write the list as JSON; - for stdout.")] = None,
+    name: Annotated[list[str] | None, "Show all parameters of these methods.", Argument()] = None,
+    json: Annotated[Path | None, "Write the list as JSON; - for stdout."] = None,
 ) -> None:
     """List the methods: summary, requirements, and parameters with their defaults."""
     require_place(json)

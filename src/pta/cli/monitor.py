@@ -1,17 +1,16 @@
 """`pta monitor`: make a reference, and watch a stream of features as `pta predict` and `pta serve` do."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import torch
-import typer
+from typer import Argument, Option
 
-from pta.cli import COMMANDS, expanded, options
+from pta.cli import options
 from pta.cli.messages import say
 from pta.cli.monitor_options import MonitorOptions, On, Outlet
-from pta.cli.output import command_group, progress, require_place, write_json
+from pta.cli.output import CommandGroup, progress, require_place, write_json
 from pta.core.labels import UNKNOWN
 from pta.data.features import FeatureFile, load_features
 from pta.door.claims import sole_writer
@@ -24,14 +23,14 @@ from pta.run.watched import sources_of
 
 _BATCH = 256
 
-monitor = command_group("monitor", COMMANDS["monitor"])
-Features = Annotated[Path, typer.Argument(metavar="FEATURES", help="A feature file, as pta extract writes it.")]
+monitor = CommandGroup("monitor")
+Features = Annotated[Path, "A feature file, as pta extract writes it.", Argument(metavar="FEATURES")]
 
 
 @monitor.command()
 def reference(
     features: Features,
-    out: Annotated[Path, typer.Option(help="File of the reference, .safetensors.")],
+    out: Annotated[Path, "File of the reference, .safetensors."],
     replace: options.Replace = False,
 ) -> None:
     """Make a reference from samples that you trust, at least 200, for --reference."""
@@ -44,47 +43,44 @@ def reference(
     say(f"{out}: {len(made.scores):,} samples, mean confidence {confidence:.3f}, mean top cosine {cosine:.3f}")
 
 
-@dataclass(frozen=True)
-class RunOptions:
-    """Which features are watched, with which method."""
-
-    features: Features
-    method: options.MethodOptions
-    watching: MonitorOptions
-    on: On = None
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Shuffle the samples with this seed.", show_default="as in the file")
-    ] = None
-    figure: Annotated[Path | None, typer.Option(help="Draw the numbers and alarms: .svg, .png or .pdf.")] = None
-    json: Annotated[Path | None, typer.Option(help="Write numbers, alarms and classes as JSON; - for stdout.")] = None
-    replace: options.Replace = False
-
-
-def run(given: RunOptions) -> None:
+@monitor.command()
+def run(
+    features: Features,
+    *,
+    method: options.MethodOptions,
+    watching: MonitorOptions,
+    on: On = None,
+    seed: Annotated[int | None, "Shuffle the samples with this seed.", Option(min=0, show_default="as in the file")] = (
+        None
+    ),
+    figure: Annotated[Path | None, "Draw the numbers and alarms: .svg, .png or .pdf."] = None,
+    json: Annotated[Path | None, "Write numbers, alarms and classes as JSON; - for stdout."] = None,
+    replace: options.Replace = False,
+) -> None:
     """Watch a stream of features, and print its alarms and its health."""
-    reactions = parse_reactions(given.on or [])
-    if given.watching.silent_after is not None:
+    reactions = parse_reactions(on or [])
+    if watching.silent_after is not None:
         raise InvalidParameter("--silent-after goes by the clock, which a file does not have; leave it out")
-    require_place(given.json, replace=given.replace)
-    if given.figure is not None:
-        require_place(given.figure, replace=given.replace)
-        require_figure(given.figure)
+    require_place(json, replace=replace)
+    if figure is not None:
+        require_place(figure, replace=replace)
+        require_figure(figure)
         require_matplotlib()
-    held = load_features(given.features)
-    adapter = create_adapter(given.method.name, held.classifier, **given.method.parameters)
+    held = load_features(features)
+    adapter = create_adapter(method.name, held.classifier, **method.parameters)
     if adapter.scope == "stream":
         raise InvalidParameter(f"{adapter.name} needs the whole dataset at once, so it has no stream to watch")
-    guard = given.watching.guard(held.classifier, adapter, reactions)
-    with given.watching.outlet(replace=given.replace) as outlet:
-        blocks, alarms, kept = _watch(held, adapter, guard, given.seed, outlet)
+    guard = watching.guard(held.classifier, adapter, reactions)
+    with watching.outlet(replace=replace) as outlet:
+        blocks, alarms, kept = _watch(held, adapter, guard, seed, outlet)
         say(outlet.health(guard.monitor, kept))
-    if given.figure is not None:
-        draw_health(given.figure, blocks, alarms, guard.monitor.numbers()["reference_bands"])
-    if given.json is not None:
+    if figure is not None:
+        draw_health(figure, blocks, alarms, guard.monitor.numbers()["reference_bands"])
+    if json is not None:
         record = {"file": held.name, "method": adapter.name, "blocks": blocks}
         found = {"alarms": [alarm.as_dict() for alarm in alarms], "health": guard.monitor.numbers()}
         parts = {"classes": guard.monitor.classes(), "sources": guard.monitor.sources()}
-        write_json(given.json, record | found | parts)
+        write_json(json, record | found | parts)
 
 
 def _watch(
@@ -110,6 +106,3 @@ def _watch(
                     outlet.alarm(alarm)
             bar.update(task, advance=len(rows))
     return blocks, alarms, kept
-
-
-monitor.command("run")(expanded(run))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import IO, Annotated, Any
 
-import typer
+from typer import Option
 
 from pta.cli.alarm_options import AlarmOptions
 from pta.cli.messages import say, warn
@@ -26,11 +26,11 @@ from pta.run.webhook import Webhook
 
 On = Annotated[
     list[str] | None,
-    typer.Option(metavar="ALARM=REACTION", help="React to an alarm: note, hold, zero-shot or cap; may be repeated."),
+    "React to an alarm: note, hold, zero-shot or cap; may be repeated.",
+    Option(metavar="ALARM=REACTION"),
 ]
 ReferenceFile = Annotated[
-    Path | None,
-    typer.Option(help="Compare with this file of pta monitor reference.", show_default="the first 500 samples"),
+    Path | None, "Compare with this file of pta monitor reference.", Option(show_default="the first 500 samples")
 ]
 _LINES_BEFORE_A_SAVE = 2**16  # that a run can write between two saves of its state, and more
 _CLOSING = 10.0  # seconds that the last alarms have to reach their address
@@ -42,13 +42,12 @@ class MonitorOptions:
 
     alarms: AlarmOptions
     monitor: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.jsonl", help="Write the numbers of the stream and its alarms, a line each."),
+        Path | None, "Write the numbers of the stream and its alarms, a line each.", Option(metavar="FILE.jsonl")
     ] = None
     reference: ReferenceFile = None
-    window: Annotated[int, typer.Option(help="Samples that numbers are taken over, a multiple of 64.")] = WINDOW
+    window: Annotated[int, "Samples that numbers are taken over, a multiple of 64."] = WINDOW
     silent_after: Annotated[
-        float | None, typer.Option(min=0.1, help="Seconds without a sample after which the alarm silent is raised.")
+        float | None, "Seconds without a sample after which the alarm silent is raised.", Option(min=0.1)
     ] = None
 
     def __post_init__(self) -> None:

@@ -156,60 +156,54 @@ def extract_on_cluster(
     on.report(f"{done.samples:,} {pictures.model.modality.name}s, {what}", vars(done))
 
 
-@dataclass(frozen=True)
-class _Prediction:
-    """What is predicted."""
-
-    given: PredictOptions
-    pictures: Pictures
-
-    def texts(self) -> ClassTexts:
-        """The classes that are asked for."""
-        return self.given.texts.of(self.given.texts.names(), self.pictures.model.modality.prompts)
-
-    @contextmanager
-    def adapter(self, classifier: ZeroShotClassifier) -> Iterator[Adapter]:
-        """The method at the first sample of a stream that can be cut; nobody else writes its state meanwhile."""
-        state, method = self.given.state, self.given.method.for_blocks()
-        with sole_writers(state.state):
-            if state.loaded is None:
-                model = self.pictures.model.encoder if needs_model(method.name, method.parameters) else None
-                adapter = create_adapter(method.name, classifier, model=model, **method.parameters)
-            else:
-                adapter = load_adapter(state.loaded, classifier)
-            require_summable(adapter)
-            if state.loaded is None and method != self.given.method:
-                chosen = ", ".join(f"{name}={adapter.parameters[name]}" for name in ("prior", "calibration"))
-                say(f"{adapter.name} runs with {chosen}, so that blocks give exactly what one stream would")
-            yield adapter
+@contextmanager
+def _adapter(given: PredictOptions, model: NamedModel, classifier: ZeroShotClassifier) -> Iterator[Adapter]:
+    """The method at the first sample of a stream that can be cut; nobody else writes its state meanwhile."""
+    state, method = given.state, given.method.for_blocks()
+    with sole_writers(state.state):
+        if state.loaded is None:
+            encoder = model.encoder if needs_model(method.name, method.parameters) else None
+            adapter = create_adapter(method.name, classifier, model=encoder, **method.parameters)
+        else:
+            adapter = load_adapter(state.loaded, classifier)
+        require_summable(adapter)
+        if state.loaded is None and method != given.method:
+            chosen = ", ".join(f"{name}={adapter.parameters[name]}" for name in ("prior", "calibration"))
+            say(f"{adapter.name} runs with {chosen}, so that blocks give exactly what one stream would")
+        yield adapter
 
 
 def predict_on_cluster(given: PredictOptions, model: NamedModel, reading: Reading) -> None:
     """Make a folder of labels: of one stream, or of one per key."""
     on, source = OnCluster(given.cluster, given.rows.out_), given.images[0]
-    asked = _Prediction(given, Pictures(source, model, given.model.device, reading, given.samples.on_error))
+    pictures = Pictures(source, model, given.model.device, reading, given.samples.on_error)
     is_file = Path(source).suffix.lower() in (".npz", ".safetensors")
     features = load_features(source) if is_file else FeatureFolder.find(source)
     if given.by is not None:
         if features is not None or given.state.state is not None:
             raise InvalidParameter("--by makes streams of pictures, each with a state of its own; leave --state out")
-        _predict_streams(on, asked, given.by)
+        _predict_streams(on, given, pictures)
     elif features is None:
-        _predict_pictures(on, asked)
+        _predict_pictures(on, given, pictures)
     else:
-        _predict_features(on, asked, features)
+        _predict_features(on, given, model, features)
 
 
-def _predict_features(on: OnCluster, asked: _Prediction, features: FeatureFolder | FeatureFile) -> None:
-    given = asked.given
+def _texts(given: PredictOptions, model: NamedModel) -> ClassTexts:
+    return given.texts.of(given.texts.names(), model.modality.prompts)
+
+
+def _predict_features(
+    on: OnCluster, given: PredictOptions, model: NamedModel, features: FeatureFolder | FeatureFile
+) -> None:
     classifier = features.classifier if isinstance(features, FeatureFile) else features.classifier()
     given.state.require(given.method, classifier.class_names)
     if given.texts.classes is not None:
         if isinstance(features, FeatureFile):
-            raise InvalidParameter(f"{asked.pictures.source} has classes of its own; leave --classes out")
-        encoder = asked.pictures.model.encoder
-        features.require_from(encoder, asked.texts().classifier(encoder))
-    with asked.adapter(classifier) as adapter, on.alone(), on.workers("cpu", None) as (_, pool):
+            raise InvalidParameter(f"{given.images[0]} has classes of its own; leave --classes out")
+        encoder = model.encoder
+        features.require_from(encoder, _texts(given, model).classifier(encoder))
+    with _adapter(given, model, classifier) as adapter, on.alone(), on.workers("cpu", None) as (_, pool):
         source = _rows(on, features, classifier, pool) if isinstance(features, FeatureFile) else features
         _predict(on, source, adapter, pool, given)
 
@@ -219,19 +213,19 @@ def _rows(on: OnCluster, held: Listing | FeatureFile, classifier: ZeroShotClassi
     return FeatureRows(held, on.block(count, usual_block(count, pool.workers)), classifier.dim)
 
 
-def _predict_pictures(on: OnCluster, asked: _Prediction) -> None:
-    pictures, texts = asked.pictures, asked.texts()
-    asked.given.state.require(asked.given.method, texts.names)
+def _predict_pictures(on: OnCluster, given: PredictOptions, pictures: Pictures) -> None:
+    texts = _texts(given, pictures.model)
+    given.state.require(given.method, texts.names)
     listing = pictures.listing(None, None, labelled=False, features=True)
     classifier = texts.classifier(pictures.model.encoder)
     with (
-        asked.adapter(classifier) as adapter,
+        _adapter(given, pictures.model, classifier) as adapter,
         on.alone(),
         on.workers(pictures.device, pictures.reading.workers) as (device, pool),
     ):
         rows = _rows(on, listing, classifier, pool) if listing.holds_features else None
         source = rows or pictures.extraction(listing, on, pool, device, classifier)
-        _predict(on, source, adapter, pool, asked.given)
+        _predict(on, source, adapter, pool, given)
 
 
 def _predict(on: OnCluster, source: Source, adapter: Adapter, pool: RayPool, given: PredictOptions) -> None:
@@ -250,11 +244,11 @@ def _predict(on: OnCluster, source: Source, adapter: Adapter, pool: RayPool, giv
     on.report(f"{done.sentence(adapter.name)}; {repairs}", vars(done))
 
 
-def _predict_streams(on: OnCluster, asked: _Prediction, by: str) -> None:
-    pictures, texts = asked.pictures, asked.texts()
-    listing = pictures.listing(None, by, labelled=False)
+def _predict_streams(on: OnCluster, given: PredictOptions, pictures: Pictures) -> None:
+    texts = _texts(given, pictures.model)
+    listing = pictures.listing(None, given.by, labelled=False)
     anchors = texts.classifier(pictures.model.encoder)
-    method, parameters = asked.given.method.name, asked.given.method.parameters
+    method, parameters = given.method.name, given.method.parameters
     model = pictures.model.encoder if needs_model(method, parameters) else None
     adapter = create_adapter(method, anchors, model=model, source=len(listing), **parameters)
     if adapter.wants_preview:
@@ -263,9 +257,9 @@ def _predict_streams(on: OnCluster, asked: _Prediction, by: str) -> None:
     with on.alone(), on.workers(pictures.device, reading.workers) as (device, pool), _phases() as phases:
         extraction = pictures.extraction(listing, on, pool, device, anchors)
         say_busy(pictures.source, extraction.blocks, pool)
-        labels = asked.given.labels(anchors.class_names)
+        labels = given.labels(anchors.class_names)
         done = predict_streams(extraction, method, parameters, pool, on.folder, phases, labels)
-    _warn_of_labels_without_samples(asked.given, done)
+    _warn_of_labels_without_samples(given, done)
     on.report(done.sentence(method), vars(done))
 
 

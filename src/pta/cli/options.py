@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-import typer
+from typer import Option
 
 from pta.cli.messages import detail, say
 from pta.core.classifier import ZeroShotClassifier
@@ -31,55 +31,37 @@ from pta.run import reading as reading_samples
 from pta.run.reading import Reading
 
 MODEL_VARIABLE = "PTA_MODEL"  # the default of --model
-Templates = Annotated[
-    str, typer.Option(help="vanilla, clip, coop, dpe, clip7, clip80, ulip64, a file, or one template with {}.")
-]
-Descriptions = Annotated[
-    Path | None, typer.Option(help="JSON file with sentences for each class, used in addition to the templates.")
-]
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, or auto (a GPU if there is one).")]
-Dtype = Annotated[str, typer.Option(help="Precision of the model: float32, float16 or bfloat16.")]
+Templates = Annotated[str, "vanilla, clip, coop, dpe, clip7, clip80, ulip64, a file, or one template with {}."]
+Descriptions = Annotated[Path | None, "JSON file with sentences for each class, used in addition to the templates."]
+Device = Annotated[str, "cpu, cuda, cuda:1, mps, or auto (a GPU if there is one)."]
+Dtype = Annotated[str, "Precision of the model: float32, float16 or bfloat16."]
 Runtime = Annotated[
-    RuntimeName,
-    typer.Option(help="What makes the features: torch, or onnx (ONNX Runtime, for images on a CPU in float32)."),
+    RuntimeName, "What makes the features: torch, or onnx (ONNX Runtime, for images on a CPU in float32)."
 ]
-Batch = Annotated[int, typer.Option(min=1, help="Samples encoded at once; affects speed, and rounding.")]
-Workers = Annotated[
-    int | None, typer.Option(min=1, help="Decoding workers.", show_default="one per processor, at most 8")
-]
-Decode = Annotated[
-    reading_samples.Decode, typer.Option(help="JPEG decoder: pillow, gpu, or auto (gpu if the GPU has one).")
-]
-NoCompile = Annotated[
-    bool, typer.Option("--no-compile", help="Do not compile the model on a GPU for 2,000 samples or more.")
-]
-MaxPixels = Annotated[int, typer.Option(min=1, help="Refuse images with more pixels.")]
+Batch = Annotated[int, "Samples encoded at once; affects speed, and rounding.", Option(min=1)]
+Workers = Annotated[int | None, "Decoding workers.", Option(min=1, show_default="one per processor, at most 8")]
+Decode = Annotated[reading_samples.Decode, "JPEG decoder: pillow, gpu, or auto (gpu if the GPU has one)."]
+NoCompile = Annotated[bool, "Do not compile the model on a GPU for 2,000 samples or more."]
+MaxPixels = Annotated[int, "Refuse images with more pixels.", Option(min=1)]
 Features = Annotated[
-    list[Path],
-    typer.Option(help="Feature file (.npz or .safetensors), a folder of them, or of blocks; may be repeated."),
+    list[Path], "Feature file (.npz or .safetensors), a folder of them, or of blocks; may be repeated."
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A parameter of a method, e.g. pta.h=50; may be repeated."),
+    "A parameter of a method, e.g. pta.h=50; may be repeated.",
+    Option("--set", metavar="METHOD.NAME=VALUE"),
 ]
 RejectBelow = Annotated[
     float | None,
-    typer.Option(
-        metavar="P", min=0, max=1, help="Mark answers with a lower probability as rejected (none of the classes)."
-    ),
+    "Mark answers with a lower probability as rejected (none of the classes).",
+    Option(metavar="P", min=0, max=1),
 ]
 RejectHolds = Annotated[
-    float | None,
-    typer.Option(metavar="P", min=0, max=1, help="Do not learn samples with a lower zero-shot probability."),
+    float | None, "Do not learn samples with a lower zero-shot probability.", Option(metavar="P", min=0, max=1)
 ]
-Replace = Annotated[bool, typer.Option("--replace", help="Overwrite existing result files.")]
-OnError = Annotated[
-    encoding.OnError, typer.Option(help="For a sample that cannot be decoded: stop, or skip it and report it.")
-]
-GiveUpUnread = Annotated[
-    bool,
-    typer.Option("--give-up-unread", help="Go on without samples that cannot be read; without, the run ends there."),
-]
+Replace = Annotated[bool, "Overwrite existing result files."]
+OnError = Annotated[encoding.OnError, "For a sample that cannot be decoded: stop, or skip it and report it."]
+GiveUpUnread = Annotated[bool, "Go on without samples that cannot be read; without, the run ends there."]
 
 
 def require_folder(option: str, folder: Path | None) -> None:
@@ -158,8 +140,7 @@ class TextOptions:
     """The classes, and the texts that describe them."""
 
     classes: Annotated[
-        str | None,
-        typer.Option(metavar="FILE|A,B,C", help="Class names: a file with one per line, or a list with commas."),
+        str | None, "Class names: a file with one per line, or a list with commas.", Option(metavar="FILE|A,B,C")
     ] = None
     templates: Templates = "clip"
     descriptions: Descriptions = None
@@ -179,10 +160,8 @@ class ModelOptions:
 
     model: Annotated[
         str,
-        typer.Option(
-            envvar=MODEL_VARIABLE,
-            help="hf:FOLDER or hf:HUB/NAME, openclip:ARCHITECTURE/WEIGHTS, file:PATH, or embedded (clothing only).",
-        ),
+        "hf:FOLDER or hf:HUB/NAME, openclip:ARCHITECTURE/WEIGHTS, file:PATH, or embedded (clothing only).",
+        Option(envvar=MODEL_VARIABLE),
     ] = DEFAULT_MODEL
     device: Device = "auto"
     dtype: Dtype = "float32"
@@ -198,20 +177,16 @@ class ModelOptions:
 class ReadingOptions:
     """How samples are read and encoded."""
 
-    fast_decode: Annotated[
-        bool, typer.Option("--fast-decode", help="Decode large JPEG files at reduced size; pixels differ slightly.")
-    ] = False
+    fast_decode: Annotated[bool, "Decode large JPEG files at reduced size; pixels differ slightly."] = False
     decode: Decode = "auto"
-    decode_memory: Annotated[float, typer.Option(min=0.001, max=1024, help="GiB of GPU memory for decoded pixels.")] = (
+    decode_memory: Annotated[float, "GiB of GPU memory for decoded pixels.", Option(min=0.001, max=1024)] = (
         DECODE_MEMORY / 2**30
     )
     no_compile: NoCompile = False
     batch: Batch = 64
     workers: Workers = None
     max_pixels: MaxPixels = USUAL_LIMITS.max_pixels
-    max_bytes: Annotated[int, typer.Option(min=1, help="Refuse files and frames with more bytes.")] = (
-        USUAL_LIMITS.max_bytes
-    )
+    max_bytes: Annotated[int, "Refuse files and frames with more bytes.", Option(min=1)] = USUAL_LIMITS.max_bytes
 
     def reading(self, processes: bool | None = False, **stored: Any) -> Reading:
         """The same for the library; `stored` is what is given out beside features."""
@@ -236,11 +211,8 @@ class SampleOptions(ReadingOptions):
     give_up_unread: GiveUpUnread = False
     processes: Annotated[
         bool | None,
-        typer.Option(
-            "--processes/--threads",
-            help="Kind of workers for decoding with Pillow: processes start slower and run faster.",
-            show_default="processes for 2,000 images or more and a model on a GPU",
-        ),
+        "Kind of workers for decoding with Pillow: processes start slower and run faster.",
+        Option("--processes/--threads", show_default="processes for 2,000 images or more and a model on a GPU"),
     ] = None
 
     def reading(self, processes: bool | None = False, **stored: Any) -> Reading:
@@ -254,30 +226,23 @@ class StageOptions:
 
     offset: Annotated[
         str | None,
-        typer.Option(
-            help="Subtract from features: centre, panda or panda-batch (see the docs on offsets).", show_default="none"
-        ),
+        "Subtract from features: centre, panda or panda-batch (see the docs on offsets).",
+        Option(show_default="none"),
     ] = None
     prior: Annotated[
         str | None,
-        typer.Option(
-            help="local: add a prior from the preceding samples, for streams that are not i.i.d.",
-            show_default="none, wpta: local",
-        ),
+        "local: add a prior from the preceding samples, for streams that are not i.i.d.",
+        Option(show_default="none, wpta: local"),
     ] = None
     gate: Annotated[
         str | None,
-        typer.Option(
-            help="balance: answer as zero-shot while few classes have most of the samples.",
-            show_default="none, wpta: balance",
-        ),
+        "balance: answer as zero-shot while few classes have most of the samples.",
+        Option(show_default="none, wpta: balance"),
     ] = None
     calibration: Annotated[
         str | None,
-        typer.Option(
-            help="matched: estimate the temperature of the probabilities online, without labels.",
-            show_default="fixed, wpta: matched",
-        ),
+        "matched: estimate the temperature of the probabilities online, without labels.",
+        Option(show_default="fixed, wpta: matched"),
     ] = None
 
     @property
@@ -290,9 +255,7 @@ class StageOptions:
 class MethodOptions:
     """The only method of a command, and its parameters."""
 
-    method: Annotated[
-        str | None, typer.Option(help="Adaptation method; see pta methods.", show_default=DEFAULT_METHOD)
-    ] = None
+    method: Annotated[str | None, "Adaptation method; see pta methods.", Option(show_default=DEFAULT_METHOD)] = None
     set_: Set = None
     stages: StageOptions
 
@@ -301,19 +264,10 @@ class MethodOptions:
         """The name of the method."""
         return self.method or DEFAULT_METHOD
 
-    def with_default(self, method: str | None) -> "MethodOptions":
-        """The same with a method in the place of the default."""
-        return replace(self, method=self.method or method)
-
     def for_blocks(self) -> "MethodOptions":
         """The same; a method that was not named has, unless they are given, stages that do not depend on the order."""
         stages = StageOptions(**{"prior": "none", "calibration": "fixed"} | self.stages.given)
         return self if self.method else replace(self, stages=stages)
-
-    @property
-    def has_parameters(self) -> bool:
-        """Whether any was given."""
-        return bool(self.set_ or self.stages.given)
 
     @cached_property
     def parameters(self) -> dict[str, Any]:
@@ -334,30 +288,21 @@ class ClusterOptions:
 
     cluster: Annotated[
         str | None,
-        typer.Option(
-            metavar="local|auto|ADDRESS",
-            help="Run on Ray: start it here, use this job's or machine's, or the one at an address; --out is a folder.",
-        ),
+        "Run on Ray: start it here, use this job's or machine's, or the one at an address; --out is a folder.",
+        Option(metavar="local|auto|ADDRESS"),
     ] = None
     block: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=2**24,
-            help="With --cluster: samples per block; each block is one file. With --by: of streams that share a file.",
-            show_default="what keeps all workers busy; later the same",
-        ),
+        "With --cluster: samples per block; each block is one file. With --by: of streams that share a file.",
+        Option(min=1, max=2**24, show_default="what keeps all workers busy; later the same"),
     ] = None
     parallel: Annotated[
-        int | None,
-        typer.Option(min=1, help="With --cluster: workers.", show_default="one per GPU or, without, per processor"),
+        int | None, "With --cluster: workers.", Option(min=1, show_default="one per GPU or, without, per processor")
     ] = None
     block_memory: Annotated[
-        float, typer.Option(min=0, max=1024, help="With --cluster: GiB of blocks that each worker keeps in memory.")
+        float, "With --cluster: GiB of blocks that each worker keeps in memory.", Option(min=0, max=1024)
     ] = 1.0
-    trust_network: Annotated[
-        bool, typer.Option("--trust-network", help="With --cluster: run without Ray's token authentication.")
-    ] = False
+    trust_network: Annotated[bool, "With --cluster: run without Ray's token authentication."] = False
 
     def model(self, given: ModelOptions) -> NamedModel:
         """The model of this process. On a cluster `--device` is the workers', and this one reads the class names."""

@@ -1,49 +1,46 @@
 """Options of `pta eval` and `pta sweep`: which samples come in which order, and how batches are used."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
-import typer
+from typer import Option
 
 from pta.data.features import FeatureFile
 from pta.errors import InvalidParameter
 from pta.measure.stream import KINDS, Stream
 
 
-def _option(help: str, default: str | bool = True, **more: Any) -> Any:
-    return typer.Option(help=help, show_default=default, **more)
-
-
 @dataclass(frozen=True)
 class OrderOptions(Stream):
     """A stream, with the seeds and the batch size of a command."""
 
-    kind: Annotated[str, typer.Option("--stream", help=f"Order of the samples: {', '.join(KINDS)}.")] = "iid"
-    gamma: Annotated[float | None, _option("For dirichlet: smaller values give fewer classes at a time.", "0.1")] = None
-    prefix: Annotated[int | None, _option("For poisoned: how many confident errors come first.", "all", min=0)] = None
+    kind: Annotated[str, f"Order of the samples: {', '.join(KINDS)}.", Option("--stream")] = "iid"
+    gamma: Annotated[
+        float | None, "For dirichlet: smaller values give fewer classes at a time.", Option(show_default="0.1")
+    ] = None
+    prefix: Annotated[
+        int | None, "For poisoned: how many confident errors come first.", Option(show_default="all", min=0)
+    ] = None
     share: Annotated[
         float | None,
-        _option(
-            "For rare: share of the common class (0.95). For absent: share of the listed classes that occur (0.1)."
-        ),
+        "For rare: share of the common class (0.95). For absent: share of the listed classes that occur (0.1).",
     ] = None
-    exponent: Annotated[float | None, _option("For zipf: of the power law; 0 for equal frequencies.", "1")] = None
-    length: Annotated[
-        int | None, _option("For rare (400), bursts (400), absent (all) and zipf (all): number of samples.")
+    exponent: Annotated[
+        float | None, "For zipf: of the power law; 0 for equal frequencies.", Option(show_default="1")
     ] = None
-    classes_drawn: Annotated[int | None, _option("Draw K look-alike classes for each seed.", "all", metavar="K")] = None
-    drop_last: Annotated[bool, typer.Option("--drop-last", help="Leave out an incomplete last batch.")] = False
-    lookahead: Annotated[bool, typer.Option("--lookahead", help="Learn from a whole batch before predicting it.")] = (
-        False
+    length: Annotated[int | None, "For rare (400), bursts (400), absent (all) and zipf (all): number of samples."] = (
+        None
     )
-    seed: Annotated[list[int] | None, _option("Seed of the order; may be repeated.", "1", min=0)] = None
+    classes_drawn: Annotated[
+        int | None, "Draw K look-alike classes for each seed.", Option(show_default="all", metavar="K")
+    ] = None
+    drop_last: Annotated[bool, "Leave out an incomplete last batch."] = False
+    lookahead: Annotated[bool, "Learn from a whole batch before predicting it."] = False
+    seed: Annotated[list[int] | None, "Seed of the order; may be repeated.", Option(show_default="1", min=0)] = None
     batch: Annotated[
         int | None,
-        _option(
-            "Samples per step; affects results only with dirichlet, --drop-last, --lookahead and stata.",
-            "128 with one of the first three, else 256",
-            min=1,
-        ),
+        "Samples per step; affects results only with dirichlet, --drop-last, --lookahead and stata.",
+        Option(show_default="128 with one of the first three, else 256", min=1),
     ] = None
 
     @property

@@ -5,16 +5,19 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TimeRemainingColumn
 from rich.text import Text
+from typer import Context, Typer
+from typer.models import CommandFunctionType
 
+from pta.cli import COMMANDS, expanded
 from pta.cli.messages import is_shown, say
 from pta.door.files import as_path, exists, require_writable, write_atomically
 from pta.door.safe_text import printable, to_json
@@ -44,6 +47,18 @@ def progress() -> Progress:
         console=Console(stderr=True),
         transient=True,
     )
+
+
+@contextmanager
+def progress_of(what: str, total: float | None = 100) -> Iterator[Callable[..., None]]:
+    """The bar of one task, as a function of what is done, of how much, and what is being done; None is no change."""
+    with progress() as bar:
+        task = bar.add_task(what, total=total)
+
+        def move(done: int, total: int | None = None, what: str | None = None) -> None:
+            bar.update(task, completed=done, total=total, description=what)
+
+        yield move
 
 
 class _Description(ProgressColumn):
@@ -149,16 +164,26 @@ def command_line() -> str:
     return f"pta {shlex.join(sys.argv[1:])}"
 
 
-def command_group(name: str, help: str) -> typer.Typer:
+class CommandGroup(Typer):
     """A command of several commands, which shows its help if none of them is named."""
-    group = typer.Typer(name=name, help=help, add_completion=False)
 
-    @group.callback(invoke_without_command=True)
-    def show_help(context: typer.Context) -> None:
-        if context.invoked_subcommand is None:
-            print_lines(context.get_help())
+    def __init__(self, name: str) -> None:
+        how: dict[str, Any] = {"callback": _show_help, "invoke_without_command": True, "add_completion": False}
+        super().__init__(name=name, help=COMMANDS[name], **how)
 
-    return group
+    def command(self, *given: Any, **more: Any) -> Callable[[CommandFunctionType], CommandFunctionType]:
+        """Register a function that may take dataclasses of options."""
+
+        def register(function: CommandFunctionType) -> CommandFunctionType:
+            Typer.command(self, *given, **more)(expanded(function))
+            return function
+
+        return register
+
+
+def _show_help(context: Context) -> None:
+    if context.invoked_subcommand is None:
+        print_lines(context.get_help())
 
 
 def print_lines(*lines: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-import typer
+from typer import Exit
 
 from pta.cli.messages import detail, say, warn
 from pta.cli.monitor_options import Outlet
@@ -70,9 +70,7 @@ def predict(given: PredictOptions) -> None:
         if reading.batch < 2 and classifier.adapter.parameters["offset"] == "panda-batch":
             raise InvalidParameter("--batch 1: offset=panda-batch makes negatives of two or more pictures of a batch")
         decoding = open_decoding(encoder, reading)
-        if state is not None and reading.decode == "auto":
-            given.state.require_same_decoder(decoding.name)
-        given.state.say_other_runtime(encoder.runtime)
+        given.state.require_same(decoding.name if reading.decode == "auto" else None, encoder.runtime)
         start.progress.made_by(decoding.name, encoder.runtime)
         guard = given.watching.guard(classifier.classifier, classifier.adapter, given.rows.reactions, state)
         resume = given.state.resume
@@ -96,20 +94,9 @@ def _begin_stream(given: PredictOptions, classifier: Classifier, outlet: Outlet,
 
 
 def _classifier(given: PredictOptions, encoder: Encoder, texts: ClassTexts, total: int | None) -> Classifier:
-    return Classifier(
-        encoder,
-        texts.names,
-        templates=texts.templates,
-        descriptions=texts.descriptions,
-        method=given.method.name,
-        views=given.views,
-        expected=total or None,
-        raw_probability=given.rows.raw_probability,
-        reject_below=given.rows.reject_below,
-        reject_holds=given.rows.reject_holds,
-        shadow=given.rows.shadow,
-        **given.method.parameters,
-    )
+    rows = {name: getattr(given.rows, name) for name in ("raw_probability", "reject_below", "reject_holds", "shadow")}
+    how = {"templates": texts.templates, "descriptions": texts.descriptions, "method": given.method.name, **rows}
+    return Classifier(encoder, texts.names, **how, views=given.views, expected=total or None, **given.method.parameters)
 
 
 def _predict(
@@ -179,7 +166,7 @@ def _predict(
                 if labels and not tally.taught:
                     warn(f"warning: {given.rows.learn_labels} has no label for any of these samples")
         if number:
-            raise typer.Exit(128 + number)
+            raise Exit(128 + number)
     if is_refused:
         raise InvalidParameter("standard input was empty; - reads paths, one per line, or pictures with --frames")
 

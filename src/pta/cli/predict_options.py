@@ -9,14 +9,13 @@ from itertools import compress
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from pta.cli import options
 from pta.cli.messages import say, write_stdout
 from pta.cli.monitor_options import MonitorOptions, On
 from pta.cli.output import STDOUT
 from pta.cli.video_options import VideoOptions
-from pta.core.parameters import require_number
 from pta.data.label_file import as_in_csv, labels_by_key
 from pta.data.sample_set import SampleReference
 from pta.data.sources.video import OF_FRAMES, VideoFrames
@@ -37,12 +36,10 @@ from pta.run.saved_stream import Progress, RowSink, RowThread, StreamRecord, rea
 class StateOptions:
     """The state of the method, which is loaded and saved."""
 
-    state: Annotated[Path | None, typer.Option(help="Load this state if it exists, and save to it.")] = None
-    save_every: Annotated[float, typer.Option(min=0, help="Seconds between saves of the state.")] = 30
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Skip samples that the state has learned from, and add missing rows.")
-    ] = False
-    freeze: Annotated[bool, typer.Option("--freeze", help="Predict from the state without learning.")] = False
+    state: Annotated[Path | None, "Load this state if it exists, and save to it."] = None
+    save_every: Annotated[float, "Seconds between saves of the state.", Option(min=0)] = 30
+    resume: Annotated[bool, "Skip samples that the state has learned from, and add missing rows."] = False
+    freeze: Annotated[bool, "Predict from the state without learning."] = False
 
     @property
     def loaded(self) -> Path | None:
@@ -79,23 +76,18 @@ class StateOptions:
                 raise InvalidParameter(
                     "--freeze predicts from a saved state; name it with --state (zero-shot: --method clip)"
                 )
-        elif os.path.realpath(self.state) == os.path.realpath(
-            rows.out
-        ):  # unlike Path.resolve, it accepts circular links
+        elif os.path.realpath(self.state) == os.path.realpath(rows.out_):
+            # unlike Path.resolve, it accepts circular links
             raise InvalidParameter("--out and --state must be different files")
         elif self.freeze and not self.loaded:
             raise UnreadableFile(f"--freeze needs a state, but there is no such file: {self.state}")
 
-    def require_same_decoder(self, decoder: str) -> None:
-        """Refuse to continue a state that was learned from pictures of another decoder."""
+    def require_same(self, decoder: str | None, runtime: str) -> None:
+        """Refuse a state learned from pictures of another decoder, and say if another runtime made its features."""
         record = None if self.loaded is None else read_record(self.loaded)
-        if record is not None and record.decoder not in ("", decoder):
+        if record is not None and decoder is not None and record.decoder not in ("", decoder):
             problem = f"{self.state} was learned from pictures decoded by {record.decoder}, not by {decoder}"
             raise StateMismatch(f"{problem}; choose the decoder with --decode pillow or --decode gpu")
-
-    def say_other_runtime(self, runtime: str) -> None:
-        """Say where a state was learned from features that another runtime made."""
-        record = None if self.loaded is None else read_record(self.loaded)
         if record is not None and record.runtime not in ("", runtime):
             say(f"{self.state} was learned from features made by {record.runtime}; now {runtime} makes them")
 
@@ -104,44 +96,31 @@ class StateOptions:
 class RowOptions:
     """What rows hold, what is learned with their samples, and where they go."""
 
-    top: Annotated[int, typer.Option(min=1, help="How many classes to list for each sample.")] = 1
-    raw_probability: Annotated[
-        bool,
-        typer.Option("--raw-probability", help="Write the softmax of the raw logits; wpta: with --calibration fixed."),
-    ] = False
+    top: Annotated[int, "How many classes to list for each sample.", Option(min=1)] = 1
+    raw_probability: Annotated[bool, "Write the softmax of the raw logits; wpta: with --calibration fixed."] = False
     reject_below: options.RejectBelow = None
     reject_holds: options.RejectHolds = None
-    shadow: Annotated[
-        bool, typer.Option("--shadow", help="Answer as zero-shot; adapted_label is what adaptation would say.")
-    ] = False
+    shadow: Annotated[bool, "Answer as zero-shot; adapted_label is what adaptation would say."] = False
     on: On = None
     learn_labels: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.csv", help="Learn these labels (path,label) with their samples; none: not at all."),
+        Path | None, "Learn these labels (path,label) with their samples; none: not at all.", Option(metavar="FILE.csv")
     ] = None
     out_: Annotated[
-        str, typer.Option("--out", help="File for the rows, .jsonl or .csv, or - for stdout; with --cluster a folder.")
+        str, "File for the rows, .jsonl or .csv, or - for stdout; with --cluster a folder.", Option("--out")
     ] = STDOUT
-    append: Annotated[bool, typer.Option("--append", help="Append rows to an existing file.")] = False
+    append: Annotated[bool, "Append rows to an existing file."] = False
     replace: options.Replace = False
-    csv: Annotated[bool, typer.Option("--csv", help="Write CSV to stdout instead of JSON lines.")] = False
+    csv: Annotated[bool, "Write CSV to stdout instead of JSON lines."] = False
 
     def __post_init__(self) -> None:
         if self.reject_below is not None:
             require_probabilities(self.raw_probability, self.reject_below)
         parse_reactions(self.on or [])
-        if self.reject_holds is not None:
-            require_number("--reject-holds", self.reject_holds, 0.0, 1.0)
 
     @property
     def reactions(self) -> dict[str, str]:
         """Those to alarms, by alarm."""
         return parse_reactions(self.on or [])
-
-    @property
-    def out(self) -> Path:
-        """The file, or `-`."""
-        return Path(self.out_)
 
     @property
     def file(self) -> Path | None:
@@ -240,7 +219,7 @@ class PredictOptions:
     """The options of `pta predict`."""
 
     images: Annotated[
-        list[str], typer.Argument(metavar="PATH", help="Folders, files and videos, a camera, or - for standard input.")
+        list[str], "Folders, files and videos, a camera, or - for standard input.", Argument(metavar="PATH")
     ]
     texts: options.TextOptions
     model: options.ModelOptions
@@ -251,17 +230,17 @@ class PredictOptions:
     samples: options.SampleOptions
     video: VideoOptions
     cluster: options.ClusterOptions
-    views: Annotated[int, typer.Option(help="Augmented views per image, for methods that need views.")] = 64
-    frames: Annotated[bool, typer.Option("--frames", help="Standard input has pictures instead of paths.")] = False
+    views: Annotated[int, "Augmented views per image, for methods that need views."] = 64
+    frames: Annotated[bool, "Standard input has pictures instead of paths."] = False
     by: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="With --cluster: one stream per value of it, or per folder.")
+        str | None, "With --cluster: one stream per value of it, or per folder.", Option(metavar="COLUMN")
     ] = None
     epsilon: Annotated[
-        float, typer.Option(min=0, max=1, help="With --cluster: how far prototypes may differ where blocks meet.")
+        float, "With --cluster: how far prototypes may differ where blocks meet.", Option(min=0, max=1)
     ] = 1e-6
 
     def __post_init__(self) -> None:
-        if self.state.loaded is not None and self.method.has_parameters:
+        if self.state.loaded is not None and (self.method.set_ or self.method.stages.given):
             given = "--set, --offset, --prior, --gate and --calibration"
             raise InvalidParameter(f"{self.state.state} has parameters of its own; leave out {given}")
         if self.rows.learn_labels is not None:
@@ -360,7 +339,7 @@ def find_start(
     samples: Iterable[SampleReference], state: StateOptions, rows: RowOptions, *, give_up_unread: bool
 ) -> Start:
     """Find where to start, and tell the user if it is not the first sample. With `--replace`, no row stays."""
-    out = rows.out
+    out = Path(rows.out_)
     record = None if state.loaded is None or state.freeze else read_record(state.loaded)
     if state.resume and state.loaded is not None:
         start = _after(samples, record, state.loaded, out)

@@ -3,7 +3,7 @@
 import re
 from datetime import datetime
 
-import typer
+from typer import BadParameter
 
 _BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
@@ -17,7 +17,7 @@ def parse_size(given: object) -> int:
     """
     match = re.fullmatch(r"(\d{1,12})([KMGT]?)(?:i?B)?", str(given).strip())
     if match is None or int(match[1]) == 0:
-        raise typer.BadParameter(f"{given} is not a size; write 500K, 32M or 10G")
+        raise BadParameter(f"{given} is not a size; write 500K, 32M or 10G")
     return int(match[1]) * _BYTES[match[2]]
 
 
@@ -29,7 +29,7 @@ def parse_duration(given: object) -> float:
     """
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smh]?)", str(given).strip())
     if match is None:
-        raise typer.BadParameter(f"{given} is not a duration; write 30s, 2m or 1h")
+        raise BadParameter(f"{given} is not a duration; write 30s, 2m or 1h")
     return float(match[1]) * _SECONDS[match[2]]
 
 
@@ -44,4 +44,4 @@ def parse_moment(given: object) -> float:
     try:
         return datetime.fromisoformat(str(given)).timestamp()
     except (ValueError, OverflowError, OSError):
-        raise typer.BadParameter(f"{given} is not a moment; write it as 2026-05-01T12:00:00") from None
+        raise BadParameter(f"{given} is not a moment; write it as 2026-05-01T12:00:00") from None

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.table import Table as Screen
+from typer import Argument, Option
 
 from pta.cli import options
 from pta.cli.fitting_table import print_table, right
@@ -25,45 +25,33 @@ from pta.measure.reproduce.profile import profile_with
 from pta.measure.reproduce.table import Table
 from pta.measure.result_store import ResultStore
 from pta.models import DEFAULT_MODEL, find_device
-from pta.run.reading import require_decoder
-
-Experiments = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[EXPERIMENT|FILE.toml]...", help="Names that --list shows, or files of your own."),
-]
-Offline = Annotated[bool, typer.Option("--offline", help="Run small versions on the packaged data and on --features.")]
-Features = Annotated[list[Path] | None, typer.Option(help="A feature file, or a folder of them; may be repeated.")]
-ModelName = Annotated[
-    str | None,
-    typer.Option(
-        help=f"As for pta extract; {options.MODEL_VARIABLE} is used unless offline.",
-        show_default=f"{DEFAULT_MODEL}; offline: the embedded models",
-    ),
-]
-Descriptions = Annotated[
-    Path | None, typer.Option(help="Folder with sentences for each class, DATASET.json, for the GPT rows.")
-]
-MostSeeds = Annotated[
-    int | None, typer.Option(min=1, help="Maximum number of seeds per row.", show_default="offline: 10")
-]
-
-Formats = Annotated[
-    str, typer.Option("--format", help=f"Formats of the tables, separated by commas: {', '.join(FORMATS)}.")
-]
+from pta.run.reading import Reading, require_decoder
 
 
 def reproduce(
-    experiments: Experiments = None,
-    list_: Annotated[bool, typer.Option("--list", help="Show all experiments and exit.")] = False,
-    all_: Annotated[bool, typer.Option("--all", help="All experiments.")] = False,
-    offline: Offline = False,
-    data: Annotated[Path | None, typer.Option(help="Folder that holds the datasets; see pta datasets.")] = None,
-    features: Features = None,
-    model: ModelName = None,
-    descriptions: Descriptions = None,
-    seeds: MostSeeds = None,
-    out: Annotated[Path, typer.Option(help="Folder for results, features and tables.")] = Path("reproduction"),
-    format_: Formats = "md,csv",
+    experiments: Annotated[
+        list[str] | None,
+        "Names that --list shows, or files of your own.",
+        Argument(metavar="[EXPERIMENT|FILE.toml]..."),
+    ] = None,
+    list_: Annotated[bool, "Show all experiments and exit."] = False,
+    all_: Annotated[bool, "All experiments."] = False,
+    offline: Annotated[bool, "Run small versions on the packaged data and on --features."] = False,
+    data: Annotated[Path | None, "Folder that holds the datasets; see pta datasets."] = None,
+    features: Annotated[list[Path] | None, "A feature file, or a folder of them; may be repeated."] = None,
+    model: Annotated[
+        str | None,
+        f"As for pta extract; {options.MODEL_VARIABLE} is used unless offline.",
+        Option(show_default=f"{DEFAULT_MODEL}; offline: the embedded models"),
+    ] = None,
+    descriptions: Annotated[
+        Path | None, "Folder with sentences for each class, DATASET.json, for the GPT rows."
+    ] = None,
+    seeds: Annotated[int | None, "Maximum number of seeds per row.", Option(min=1, show_default="offline: 10")] = None,
+    out: Annotated[Path, "Folder for results, features and tables."] = Path("reproduction"),
+    format_: Annotated[
+        str, f"Formats of the tables, separated by commas: {', '.join(FORMATS)}.", Option("--format")
+    ] = "md,csv",
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     batch: options.Batch = 64,
@@ -72,7 +60,7 @@ def reproduce(
     no_compile: options.NoCompile = False,
     on_error: options.OnError = "stop",
     give_up_unread: options.GiveUpUnread = False,
-    json: Annotated[Path | None, typer.Option(help="Write every cell as JSON; - for stdout.")] = None,
+    json: Annotated[Path | None, "Write every cell as JSON; - for stdout."] = None,
 ) -> None:
     """Run the paper's experiments on the data you have. Resumes; finished results are cached."""
     require_place(json)
@@ -87,6 +75,7 @@ def reproduce(
     options.require_folder("--data", data)
     options.require_folder("--descriptions", descriptions)
     require_decoder(decode, IMAGES, find_device(device))
+    reading = Reading(batch, workers, decode=decode, compiled=not no_compile, give_up_unread=give_up_unread)
     own = open_features(features or [], device)
     profile = profile_with(own, offline=offline, most_seeds=seeds)
     plans = [place(experiment, profile) for experiment in chosen]
@@ -99,12 +88,8 @@ def reproduce(
         descriptions=descriptions,
         device=device,
         dtype=dtype,
-        batch=batch,
-        workers=workers,
-        decode=decode,
-        compiled=not no_compile,
+        reading=reading,
         on_error=on_error,
-        give_up_unread=give_up_unread,
         views_of=profile.views_of,
     )
     if data is not None or offline:

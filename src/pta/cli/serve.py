@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from pta.cli import options
 from pta.cli.messages import say, warn, write_stdout
@@ -23,8 +23,16 @@ from pta.serve.http.security import HttpSettings, LogFormat, new_token, own_toke
 from pta.serve.journal.journal import written_identity
 from pta.serve.open_files import affordable_connections
 from pta.serve.requests import ITS_LETTERS, NAME
-from pta.serve.streams.served_model import ServedModel, ServiceSettings, Shape, written_parameters
+from pta.serve.streams.served_model import ServedModel, ServiceSettings, written_parameters
 from pta.serve.streams.service import Service
+
+
+def _size(default: str | bool = True) -> Any:
+    return Option(parser=parse_size, metavar="SIZE", show_default=default)
+
+
+def _time(default: str | bool = True) -> Any:
+    return Option(parser=parse_duration, metavar="TIME", show_default=default)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +40,7 @@ class ServedOptions:
     """What is served."""
 
     features_only: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="No model: anchors, names and scale of this feature file.")
+        Path | None, "No model: anchors, names and scale of this feature file.", Option(metavar="FILE")
     ] = None
     model: options.ModelOptions
     texts: options.TextOptions
@@ -41,7 +49,7 @@ class ServedOptions:
     def adaptation(self, folder: Path | None) -> dict[str, Any]:
         """The method and its parameters; what is not given is as in the data folder, if there is one."""
         written = (folder and written_identity(folder)) or {}
-        chosen = self.method.with_default(written.get("method"))
+        chosen = replace(self.method, method=self.method.method or written.get("method"))
         return {"method": chosen.name, "parameters": written_parameters(chosen.name, written) | chosen.parameters}
 
     def load(self, adaptation: dict[str, Any]) -> ServedModel:
@@ -60,41 +68,25 @@ class ServedOptions:
 class HttpOptions:
     """How it is reached."""
 
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free port.")] = 8080
+    host: Annotated[str, "Address to listen on."] = "127.0.0.1"
+    port: Annotated[int, "0 picks a free port.", Option(min=0, max=65535)] = 8080
     allowed_host: Annotated[
-        list[str] | None, typer.Option(help="A name that clients may ask for; localhost always is; may be repeated.")
+        list[str] | None, "A name that clients may ask for; localhost always is; may be repeated."
     ] = None
-    root_path: Annotated[str, typer.Option(help="The prefix that a proxy takes off the path, e.g. /pta.")] = ""
-    forwarded_allow_ips: Annotated[str, typer.Option(help="Proxies whose X-Forwarded headers are believed.")] = ""
+    root_path: Annotated[str, "The prefix that a proxy takes off the path, e.g. /pta."] = ""
+    forwarded_allow_ips: Annotated[str, "Proxies whose X-Forwarded headers are believed."] = ""
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the token.", show_default="DATA/token, made at the first start")
+        Path | None, "File with the token.", Option(show_default="DATA/token, made at the first start")
     ] = None
-    open_health: Annotated[bool, typer.Option("--open-health", help="live and ready need no token.")] = False
-    stream_metrics: Annotated[
-        bool, typer.Option("--stream-metrics", help="/metrics names the 100 streams with the most samples.")
-    ] = False
-    max_body: Annotated[
-        int, typer.Option(parser=parse_size, metavar="SIZE", help="Largest request.", show_default="32M")
-    ] = 32 * 2**20
-    body_timeout: Annotated[
-        float,
-        typer.Option(
-            parser=parse_duration, metavar="TIME", help="Timeout for receiving a request.", show_default="30s"
-        ),
-    ] = 30.0
-    connections: Annotated[
-        int, typer.Option(min=1, help="Connections at the same time; half of them may watch events.")
-    ] = HttpSettings.connections
-    drain: Annotated[
-        float,
-        typer.Option(
-            parser=parse_duration, metavar="TIME", help="Timeout for queued requests at the end.", show_default="30s"
-        ),
-    ] = 30.0
-    log: Annotated[
-        LogFormat, typer.Option(help="Form of the line per request on stderr; none logs failures alone.")
-    ] = "text"
+    open_health: Annotated[bool, "live and ready need no token."] = False
+    stream_metrics: Annotated[bool, "/metrics names the 100 streams with the most samples."] = False
+    max_body: Annotated[int, "Largest request.", _size("32M")] = 32 * 2**20
+    body_timeout: Annotated[float, "Timeout for receiving a request.", _time("30s")] = 30.0
+    connections: Annotated[int, "Connections at the same time; half of them may watch events.", Option(min=1)] = (
+        HttpSettings.connections
+    )
+    drain: Annotated[float, "Timeout for queued requests at the end.", _time("30s")] = 30.0
+    log: Annotated[LogFormat, "Form of the line per request on stderr; none logs failures alone."] = "text"
 
     @property
     def address(self) -> str:
@@ -107,16 +99,10 @@ class HttpOptions:
         if most < self.connections:
             given = f"--connections {self.connections:,}"
             warn(f"{given} is lowered to {most:,}, which the limit of open files allows (ulimit -n)")
+        alike = ("open_health", "max_body", "body_timeout", "log", "root_path", "stream_metrics")
+        hosts = (self.address, *(self.allowed_host or ()))
         return HttpSettings(
-            token,
-            allowed_hosts=(self.address, *(self.allowed_host or ())),
-            open_health=self.open_health,
-            max_body=self.max_body,
-            body_timeout=self.body_timeout,
-            connections=most,
-            log=self.log,
-            root_path=self.root_path,
-            stream_metrics=self.stream_metrics,
+            token, allowed_hosts=hosts, connections=most, **{name: getattr(self, name) for name in alike}
         )
 
 
@@ -124,42 +110,26 @@ class HttpOptions:
 class StreamOptions:
     """What streams may do."""
 
-    name: Annotated[str, typer.Option(help="What the model is called in the routes.")] = "pta"
+    name: Annotated[str, "What the model is called in the routes."] = "pta"
     max_pixels: options.MaxPixels = USUAL_LIMITS.max_pixels
-    max_request_pixels: Annotated[
-        int, typer.Option(min=1, help="Refuse requests whose pictures together have more pixels.")
-    ] = ServiceSettings.max_request_pixels
-    quota: Annotated[
-        int | None, typer.Option(min=1, help="Samples that a stream learns per minute.", show_default="no limit")
-    ] = None
-    auto_create: Annotated[int, typer.Option(min=0, help="Streams that may be made by their first request.")] = 0
-    journal_max: Annotated[
-        int | None,
-        typer.Option(parser=parse_size, metavar="SIZE", help="When the journal is larger, its oldest part is dropped."),
-    ] = None
-    stream_memory: Annotated[
-        int,
-        typer.Option(
-            parser=parse_size,
-            metavar="SIZE",
-            help="Memory of streams; those used least are loaded when asked for.",
-            show_default="512M",
-        ),
-    ] = ServiceSettings.stream_memory
+    max_request_pixels: Annotated[int, "Refuse requests whose pictures together have more pixels.", Option(min=1)] = (
+        ServiceSettings.max_request_pixels
+    )
+    quota: Annotated[int | None, "Samples that a stream learns per minute.", Option(min=1, show_default="no limit")] = (
+        None
+    )
+    auto_create: Annotated[int, "Streams that may be made by their first request.", Option(min=0)] = 0
+    journal_max: Annotated[int | None, "When the journal is larger, its oldest part is dropped.", _size()] = None
+    stream_memory: Annotated[int, "Memory of streams; those used least are loaded when asked for.", _size("512M")] = (
+        ServiceSettings.stream_memory
+    )
     reject_below: options.RejectBelow = None
     reject_holds: options.RejectHolds = None
     on: On = None
-    silent_after: Annotated[
-        float | None,
-        typer.Option(
-            parser=parse_duration, metavar="TIME", help="Raise the alarm silent after so long without a sample."
-        ),
-    ] = None
+    silent_after: Annotated[float | None, "Raise the alarm silent after so long without a sample.", _time()] = None
     reference: ReferenceFile = None
-    window: Annotated[int, typer.Option(help="Samples that health is measured over, a multiple of 64.")] = WINDOW
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Go on from the rows that are whole; the rest is set aside.")
-    ] = False
+    window: Annotated[int, "Samples that health is measured over, a multiple of 64."] = WINDOW
+    repair: Annotated[bool, "Go on from the rows that are whole; the rest is set aside."] = False
 
     def settings(self) -> ServiceSettings:
         """The same for the service."""
@@ -174,8 +144,8 @@ class StreamOptions:
 
 def serve(
     *,
-    data: Annotated[Path | None, typer.Option(help="Folder for the journal and the state; made if missing.")] = None,
-    no_journal: Annotated[bool, typer.Option("--no-journal", help="Keep nothing: what is learned ends here.")] = False,
+    data: Annotated[Path | None, "Folder for the journal and the state; made if missing."] = None,
+    no_journal: Annotated[bool, "Keep nothing: what is learned ends here."] = False,
     model: ServedOptions,
     http: HttpOptions,
     streams: StreamOptions,
@@ -212,13 +182,9 @@ def serve(
         with listen(http.host, http.port) as socket:
             address = f"http://{http.address}:{socket.getsockname()[1]}"
             sign_in = f" (sign in with the token in {http.token_file or (folder and folder / 'token')})"
-            _announce(service.shape, address, f"{address}/" + (f"#token={token}" if show_token else sign_in))
+            entrance = f"{address}/" + (f"#token={token}" if show_token else sign_in)
+            if not service.shape.durable:
+                warn("--no-journal: nothing is durable; what is learned ends with this process")
+            say(f"{service.shape.method} for {service.shape.classes:,} classes on {address}")
+            write_stdout(lambda: print(entrance))  # how to sign in, because what stderr gets may be kept
             Server(configured(app, http.forwarded_allow_ips), service, http.drain).run(sockets=[socket])
-
-
-def _announce(shape: Shape, address: str, entrance: str) -> None:
-    """Say what is served; how to sign in goes to stdout, because what stderr gets may be kept."""
-    if not shape.durable:
-        warn("--no-journal: nothing is durable; what is learned ends with this process")
-    say(f"{shape.method} for {shape.classes:,} classes on {address}")
-    write_stdout(lambda: print(entrance))

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
 from rich.table import Column, Table
+from typer import Argument, Option
 
-from pta.cli import COMMANDS, options
+from pta.cli import options
 from pta.cli.fitting_table import print_table, right
 from pta.cli.messages import say
 from pta.cli.options import ClassTexts, NamedModel
-from pta.cli.output import command_group, plain, print_lines, require_place, write_json
+from pta.cli.output import CommandGroup, plain, print_lines, require_place, write_json
 from pta.data.features import load_features
 from pta.door.claims import sole_writer
 from pta.door.files import write_atomically
@@ -27,15 +27,15 @@ from pta.run.export.arrays import ENDINGS, linear_file, prototypes_file
 from pta.run.export.frozen_head import require_exportable
 from pta.run.export.onnx_files import frame_file, frame_size, head_file
 
-state = command_group("state", COMMANDS["state"])
-File = Annotated[Path, typer.Argument(metavar="STATE", help="A file written by pta predict --state or Adapter.save.")]
+state = CommandGroup("state")
+File = Annotated[Path, "A file written by pta predict --state or Adapter.save.", Argument(metavar="STATE")]
 
 
 @state.command()
 def show(
     file: File,
-    model: Annotated[str | None, typer.Option(help="The model, for methods that need one of its towers.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write the table as JSON; - for stdout.")] = None,
+    model: Annotated[str | None, "The model, for methods that need one of its towers."] = None,
+    json: Annotated[Path | None, "Write the table as JSON; - for stdout."] = None,
 ) -> None:
     """Show the method, its parameters, and how far each class's prototype is from its text."""
     require_place(json)
@@ -63,10 +63,8 @@ def show(
 
 @state.command("merge")
 def merge_files(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="A B…", help="States or segments, in the order of the stream.")
-    ],
-    out: Annotated[Path, typer.Option(help="The file to write.")],
+    files: Annotated[list[Path], "States or segments, in the order of the stream.", Argument(metavar="A B…")],
+    out: Annotated[Path, "The file to write."],
     replace: options.Replace = False,
 ) -> None:
     """Merge what was learned separately: segments of pta, a state and later segments, or states of wpta."""
@@ -82,18 +80,16 @@ def merge_files(
 @state.command("add-class")
 def add_class_to_file(
     file: File,
-    name: Annotated[str, typer.Argument(help="The name of the new class.")],
-    features: Annotated[Path | None, typer.Option(help="Feature file that has the text feature of the class.")] = None,
+    name: Annotated[str, "The name of the new class.", Argument()],
+    features: Annotated[Path | None, "Feature file that has the text feature of the class."] = None,
     model: Annotated[
         str | None,
-        typer.Option(
-            help="The model of the state, to encode the name.",
-            show_default=f"{options.MODEL_VARIABLE}, unless --features is given",
-        ),
+        "The model of the state, to encode the name.",
+        Option(show_default=f"{options.MODEL_VARIABLE}, unless --features is given"),
     ] = None,
     templates: options.Templates = "clip",
     descriptions: options.Descriptions = None,
-    out: Annotated[Path | None, typer.Option(help="The file to write.", show_default="STATE")] = None,
+    out: Annotated[Path | None, "The file to write.", Option(show_default="STATE")] = None,
     replace: options.Replace = False,
 ) -> None:
     """Add a class, which starts at its text feature. The other classes keep what they have learned."""
@@ -124,21 +120,16 @@ def add_class_to_file(
 @state.command()
 def export(
     file: File,
-    out: Annotated[Path, typer.Option(help="The file to write: .npz or .safetensors, for onnx .onnx.")],
+    out: Annotated[Path, "The file to write: .npz or .safetensors, for onnx .onnx."],
     to: Annotated[
         Literal["prototypes", "linear", "onnx-head", "onnx"],
-        typer.Option(
-            help="prototypes; the frozen classifier as one matrix (linear), as a graph from features (onnx-head), or "
-            "as a graph from the bytes of a frame (onnx)."
-        ),
+        "prototypes; the frozen classifier as one matrix (linear), as a graph from features (onnx-head), or "
+        "as a graph from the bytes of a frame (onnx).",
     ] = "prototypes",
     model: Annotated[
-        str | None,
-        typer.Option(help="The model of the state, for onnx.", show_default=options.MODEL_VARIABLE),
+        str | None, "The model of the state, for onnx.", Option(show_default=options.MODEL_VARIABLE)
     ] = None,
-    frame: Annotated[
-        str | None, typer.Option(metavar="WIDTHxHEIGHT", help="The size of the frames, for onnx: 640x480.")
-    ] = None,
+    frame: Annotated[str | None, "The size of the frames, for onnx: 640x480.", Option(metavar="WIDTHxHEIGHT")] = None,
     replace: options.Replace = False,
 ) -> None:
     """Export a frozen state: its prototypes, or a classifier that runs without torch, which is run and compared."""

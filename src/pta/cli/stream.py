@@ -8,10 +8,9 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.table import Table
 
-from pta.cli import COMMANDS
 from pta.cli.fitting_table import right
 from pta.cli.messages import say, warn
-from pta.cli.output import command_group, plain, print_lines, require_place, tables, write_json
+from pta.cli.output import CommandGroup, plain, print_lines, require_place, tables, write_json
 from pta.cli.quantities import parse_moment
 from pta.cli.stream_options import SERVER, Json, Name, Server, TokenFile, Yes, confirm, connect
 from pta.cli.stream_samples import label, rows
@@ -19,7 +18,7 @@ from pta.door.files import exists, read_sample, write_atomically
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.serve.operations import OPERATIONS, Argument, StreamOperation
 
-stream = command_group("stream", COMMANDS["stream"])
+stream = CommandGroup("stream")
 
 
 @stream.command("list")
@@ -59,7 +58,7 @@ def create(name: Name, token_file: TokenFile = None, server: Server = SERVER, js
 @stream.command()
 def export(
     name: Name,
-    out: Annotated[Path, typer.Option(help="A .safetensors file, as --state of pta predict reads it.")],
+    out: Annotated[Path, "A .safetensors file, as --state of pta predict reads it."],
     token_file: TokenFile = None,
     server: Server = SERVER,
 ) -> None:

@@ -10,12 +10,12 @@ from pta.errors import InvalidParameter
 from pta.serve.client import Client
 from pta.serve.http.security import read_token
 
-Server = Annotated[str, typer.Option(envvar="PTA_SERVER", help="Address of the service.")]
+Server = Annotated[str, "Address of the service.", typer.Option(envvar="PTA_SERVER")]
 TokenFile = Annotated[
-    Path | None, typer.Option(envvar="PTA_TOKEN_FILE", help="File with its token: token in its data folder; required.")
+    Path | None, "File with its token: token in its data folder; required.", typer.Option(envvar="PTA_TOKEN_FILE")
 ]
-Json = Annotated[Path | None, typer.Option(help="Write the answer as JSON; - for stdout.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Json = Annotated[Path | None, "Write the answer as JSON; - for stdout."]
+Yes = Annotated[bool, "Do not ask."]
 Name = Annotated[str, typer.Argument(metavar="STREAM")]
 
 SERVER = "http://127.0.0.1:8080"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from pta.cli.messages import say, warn
 from pta.cli.output import require_place, write_json
@@ -27,12 +27,12 @@ _COLUMNS = (
 
 def label(
     name: Name,
-    file: Annotated[Path | None, typer.Argument(help="A CSV file: sequence, or id and place, and label.")] = None,
-    sequence: Annotated[int | None, typer.Option(help="The sample, by its number.", min=1)] = None,
-    id: Annotated[str | None, typer.Option(help="The sample, by the id of its request.")] = None,
-    place: Annotated[int | None, typer.Option(help="Its place in that request.", min=0, show_default="0")] = None,
-    label: Annotated[str | None, typer.Option(help="Its class.")] = None,
-    none: Annotated[bool, typer.Option("--none", help="It belongs to none of the classes.")] = False,
+    file: Annotated[Path | None, "A CSV file: sequence, or id and place, and label.", Argument()] = None,
+    sequence: Annotated[int | None, "The sample, by its number.", Option(min=1)] = None,
+    id: Annotated[str | None, "The sample, by the id of its request."] = None,
+    place: Annotated[int | None, "Its place in that request.", Option(min=0, show_default="0")] = None,
+    label: Annotated[str | None, "Its class."] = None,
+    none: Annotated[bool, "It belongs to none of the classes."] = False,
     token_file: TokenFile = None,
     server: Server = SERVER,
     json: Json = None,
@@ -83,10 +83,8 @@ def _send(client: Client, name: str, entries: list[dict[str, Any]], *, dry_run: 
 
 def rows(
     name: Name,
-    out: Annotated[Path, typer.Option(help="A .csv file, as pta audit reads it.")],
-    ids: Annotated[
-        Path | None, typer.Option(help="A CSV file with the column id, and perhaps path and place, to fill in.")
-    ] = None,
+    out: Annotated[Path, "A .csv file, as pta audit reads it."],
+    ids: Annotated[Path | None, "A CSV file with the column id, and perhaps path and place, to fill in."] = None,
     token_file: TokenFile = None,
     server: Server = SERVER,
 ) -> None:

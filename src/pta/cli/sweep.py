@@ -6,8 +6,8 @@ from math import isclose
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.table import Table
+from typer import Option
 
 from pta.cli import options
 from pta.cli.fitting_table import print_table, right
@@ -17,11 +17,11 @@ from pta.cli.order_options import OrderOptions
 from pta.cli.output import on_batch, plain, print_lines, progress, require_folder_place, require_place, write_json
 from pta.door.files import write_atomically
 from pta.errors import InvalidParameter
+from pta.measure.cached_evaluation import evaluate_once
 from pta.measure.contenders import as_given
 from pta.measure.report.figures import draw_sweep, require_figure
 from pta.measure.result_store import ResultStore
 from pta.measure.sweep import Grid, Point, Swept, sweep_csv
-from pta.measure.sweep import sweep as sweep_grid
 from pta.methods import adapter_class
 
 _WIDEST = 7  # columns of a matrix
@@ -33,18 +33,15 @@ def sweep(
     *,
     set_: Annotated[
         list[str],
-        typer.Option(
-            "--set", metavar="METHOD.NAME=A,B,…", help="Values of a parameter, e.g. pta.h=5,20; may be repeated."
-        ),
+        "Values of a parameter, e.g. pta.h=5,20; may be repeated.",
+        Option("--set", metavar="METHOD.NAME=A,B,…"),
     ],
     order: OrderOptions,
     device: options.Device = "cpu",
-    results: Annotated[Path, typer.Option(help="Cache of finished results.")] = Path("pta-results"),
-    json: Annotated[Path | None, typer.Option(help="Write one record per point and seed; - for stdout.")] = None,
-    csv: Annotated[Path | None, typer.Option(help="Write one row per point.")] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw accuracy against the first parameter: .svg, .png, .pdf.")
-    ] = None,
+    results: Annotated[Path, "Cache of finished results."] = Path("pta-results"),
+    json: Annotated[Path | None, "Write one record per point and seed; - for stdout."] = None,
+    csv: Annotated[Path | None, "Write one row per point."] = None,
+    plot: Annotated[Path | None, "Draw accuracy against the first parameter: .svg, .png, .pdf."] = None,
     replace: options.Replace = False,
 ) -> None:
     """Measure a method over a grid of parameters. Resumes; finished results are cached."""
@@ -60,12 +57,15 @@ def sweep(
         grid.require(order.part(data, order.seeds[0]))
 
     swept: dict[str, list[Point]] = {data.name: [] for data in datasets}
+    store, seeds = ResultStore(results), order.seeds
     with progress() as bar:
         task, done = bar.add_task("", total=sum(lengths) * len(grid.settings)), 0
         for data, length in zip(datasets, lengths, strict=True):
-            given, told = (ResultStore(results), data, grid, order.seeds), on_batch(bar, task, data.name)
-            for point in sweep_grid(*given, stream=order, batch=order.batch, on_batch=told):
-                swept[data.name].append(point)
+            how: dict[str, Any] = {"batch": order.batch, "on_batch": on_batch(bar, task, data.name)}
+            for setting in grid.settings:
+                records = evaluate_once(store, data, grid.method, setting, seeds, stream=order, **how)
+                in_order = sorted(records, key=lambda record: seeds.index(record["seed"]))
+                swept[data.name].append(Point(setting, in_order))
                 done += length  # also if the results were cached
                 bar.update(task, completed=done)
     if csv is not None:

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import typer
 from numpy.typing import NDArray
+from typer import Argument, Option
 
 from pta.cli import options
-from pta.cli.extract import extract_to, open_images, say_notes, warn_of_left_out
+from pta.cli.extract import extract_to, warn_of_left_out
 from pta.cli.messages import detail, say, warn
 from pta.cli.options import NamedModel
 from pta.data.features import FeatureFile, is_feature_folder, load_features
-from pta.data.open import find_samples
+from pta.data.open import find_samples, open_samples
 from pta.data.sample_set import SampleSet
 from pta.door.plain_files import make_folder
 from pta.door.private_cache import default_cache
@@ -25,6 +25,7 @@ from pta.measure.report.pictures import Picture, pictures_of
 from pta.measure.trial.labels import Matched, match_labels
 from pta.measure.trial.trial import LabelledStream, is_sorted, require_enough
 from pta.methods.state_file import require_saved_for
+from pta.run.extract import require_modality
 
 _LONGEST_HEADER, _LONGEST_NAME = 4096, 40  # characters
 
@@ -35,27 +36,18 @@ class TrialOptions:
 
     source: Annotated[
         str,
-        typer.Argument(
-            metavar="SOURCE",
-            help="A folder with a sub-folder per class, a .csv of path,label, or a feature file with labels.",
-        ),
+        "A folder with a sub-folder per class, a .csv of path,label, or a feature file with labels.",
+        Argument(metavar="SOURCE"),
     ]
     texts: options.TextOptions
     model: options.ModelOptions
     samples: options.SampleOptions
     unlabelled: Annotated[
         str | None,
-        typer.Option(
-            metavar="PATH",
-            help="The real stream: run over all of it in its own order, and score what SOURCE has labels for.",
-        ),
+        "The real stream: run over all of it in its own order, and score what SOURCE has labels for.",
+        Option(metavar="PATH"),
     ] = None
-    state: Annotated[Path | None, typer.Option(help="Also continue this state of pta predict.")] = None
-
-    @property
-    def is_features(self) -> bool:
-        """Whether the source is a feature file, or a folder of feature blocks."""
-        return Path(self.source).suffix in (".npz", ".safetensors") or is_feature_folder(Path(self.source))
+    state: Annotated[Path | None, "Also continue this state of pta predict."] = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +63,8 @@ class TrialSource:
 
 def open_trial(given: TrialOptions) -> TrialSource:
     """Open what the options name; samples are encoded, unless their features are in the cache."""
-    return _open_features(given) if given.is_features else _open_samples(given)
+    is_file = Path(given.source).suffix in (".npz", ".safetensors")
+    return (_open_features if is_file or is_feature_folder(Path(given.source)) else _open_samples)(given)
 
 
 def _open_features(given: TrialOptions) -> TrialSource:
@@ -87,7 +80,8 @@ def _open_features(given: TrialOptions) -> TrialSource:
 def _open_samples(given: TrialOptions) -> TrialSource:
     model = given.model.named
     names = None if given.texts.classes is None else given.texts.names()
-    labelled, things = open_images(given.source, None, names, model), f"{model.modality.name}s"
+    labelled = open_samples(given.source, class_names=names, modality=model.modality)
+    require_modality(labelled, model.modality, model.name)
     if labelled.labels is None:
         todo = "give a folder with one sub-folder per class, or a .csv of path,label"
         raise InvalidSamples(f"{given.source} has no labels, which a trial counts by; {todo}")
@@ -96,7 +90,9 @@ def _open_samples(given: TrialOptions) -> TrialSource:
     require_enough(labelled.labels, labelled.class_names)
     if given.state is not None:
         require_saved_for(given.state, labelled.class_names, None)
-    say_notes(labelled)
+    for note in labelled.notes:
+        say(note)
+    things = f"{model.modality.name}s"
     if given.unlabelled is None:
         data, microseconds = _encoded(given, labelled, model)
         assert data.labels is not None

@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.table import Table
+from typer import Argument, Exit, Option
 
 from pta.cli import options
 from pta.cli.fitting_table import print_table, right
 from pta.cli.options import NamedModel
-from pta.cli.output import plain, progress, require_folder_place, require_place, write_json
+from pta.cli.output import plain, progress_of, require_folder_place, require_place, write_json
 from pta.door.plain_files import make_folder
 from pta.errors import InvalidParameter
 from pta.models import find_device
@@ -19,26 +19,21 @@ from pta.run.verify import verify as verify_model
 
 
 def verify(
-    model: Annotated[str, typer.Argument(help="As for --model: hf:…, openclip:…, file:… or ulip:….")],
-    data: Annotated[Path, typer.Option(help="Folder that holds the datasets; see pta datasets.")],
+    model: Annotated[str, "As for --model: hf:…, openclip:…, file:… or ulip:….", Argument()],
+    data: Annotated[Path, "Folder that holds the datasets; see pta datasets."],
     how: options.ReadingOptions,
-    templates: Annotated[
-        str, typer.Option(help="Templates of the published values: vanilla, clip, coop or dpe.")
-    ] = "clip",
+    templates: Annotated[str, "Templates of the published values: vanilla, clip, coop or dpe."] = "clip",
     architecture: Annotated[
-        str | None,
-        typer.Option(help="Compare with ViT-B/16, RN50 or ULIP (PointBERT).", show_default="the model's"),
+        str | None, "Compare with ViT-B/16, RN50 or ULIP (PointBERT).", Option(show_default="the model's")
     ] = None,
-    descriptions: Annotated[
-        Path | None, typer.Option(help="For dpe: folder with sentences for each class, DATASET.json.")
-    ] = None,
-    dataset: Annotated[list[str] | None, typer.Option(help="Only this dataset; may be repeated.")] = None,
-    tolerance: Annotated[float, typer.Option(min=0, help="Largest difference in points that counts as equal.")] = 0.5,
-    features: Annotated[Path, typer.Option(help="Folder for feature files.")] = Path("features"),
+    descriptions: Annotated[Path | None, "For dpe: folder with sentences for each class, DATASET.json."] = None,
+    dataset: Annotated[list[str] | None, "Only this dataset; may be repeated."] = None,
+    tolerance: Annotated[float, "Largest difference in points that counts as equal.", Option(min=0)] = 0.5,
+    features: Annotated[Path, "Folder for feature files."] = Path("features"),
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     runtime: options.Runtime = "torch",
-    json: Annotated[Path | None, typer.Option(help="Write the table as JSON; - for stdout.")] = None,
+    json: Annotated[Path | None, "Write the table as JSON; - for stdout."] = None,
 ) -> None:
     """Compare a model's zero-shot accuracies with published ones on the datasets you have. Exit code 1: they differ."""
     require_place(json)
@@ -54,14 +49,14 @@ def verify(
     reference = find_reference(architecture or encoder.architecture, templates)
     chosen = reference.choose(dataset)
     make_folder(features)
-    with progress() as bar:
-        task = bar.add_task("")
-
-        def move(name: str, total: int, done: int) -> None:
-            bar.update(task, description=name, completed=done, total=total)
-
-        given = (encoder, reference, data, features, chosen, reading)
-        verdicts = list(verify_model(*given, descriptions=descriptions, on_progress=move))
+    with progress_of("") as move:
+        verdicts = list(
+            verify_model(
+                *(encoder, reference, data, features, chosen, reading),
+                descriptions=descriptions,
+                on_progress=lambda name, total, done: move(done, total, name),
+            )
+        )
     if write_json(json, [verdict.record() for verdict in verdicts]):
         title = plain(f"{model} as {reference.architecture}, templates {templates}")
         print_table(_table(verdicts, title, tolerance))
@@ -69,7 +64,7 @@ def verify(
     if not differences:
         raise InvalidParameter(NOTHING_MEASURED.format(data))
     if max(differences) > tolerance:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _table(verdicts: list[Verdict], title: str, tolerance: float) -> Table:

@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from pta.data.sources.video import VideoReading
 from pta.door.video import Login, Region, Timing
@@ -18,22 +18,18 @@ class VideoOptions:
 
     every: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME", help="Of a video or camera: one frame in so long, such as 2s.", show_default="all"
-        ),
+        "Of a video or camera: one frame in so long, such as 2s.",
+        Option(metavar="TIME", show_default="all"),
     ] = None
-    fps: Annotated[float | None, typer.Option(help="The same in frames per second.")] = None
+    fps: Annotated[float | None, "The same in frames per second."] = None
     region: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=X,Y,W,H", help="A part of the frame, in pixels or per cent; may be repeated."),
+        list[str] | None, "A part of the frame, in pixels or per cent; may be repeated.", Option(metavar="NAME=X,Y,W,H")
     ] = None
-    start: Annotated[str | None, typer.Option(metavar="TIME", help="Where in the file to begin: 90s, 0:01:30.")] = None
-    end: Annotated[str | None, typer.Option(metavar="TIME", help="Where in the file to end.")] = None
-    login: Annotated[
-        Path | None, typer.Option(help="File with USER:PASSWORD of the camera, which only its owner can read.")
-    ] = None
+    start: Annotated[str | None, "Where in the file to begin: 90s, 0:01:30.", Option(metavar="TIME")] = None
+    end: Annotated[str | None, "Where in the file to end.", Option(metavar="TIME")] = None
+    login: Annotated[Path | None, "File with USER:PASSWORD of the camera, which only its owner can read."] = None
     login_variable: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Variable of the environment with USER:PASSWORD of the camera.")
+        str | None, "Variable of the environment with USER:PASSWORD of the camera.", Option(metavar="NAME")
     ] = None
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from threading import Event
 from typing import Annotated
 
-import typer
+from typer import Argument, Context, Exit, Option
 
 from pta.cli.messages import say, warn
 from pta.cli.options import ClassTexts, NamedModel
@@ -32,19 +32,15 @@ _BESIDE_A_CONFIGURATION = ("config", "check", "quiet", "verbose", "log_file")
 
 
 def watch(
-    context: typer.Context,
+    context: Context,
     camera: CameraOptions,
     given: WatchOptions,
-    source: Annotated[
-        str | None, typer.Argument(metavar="SOURCE", help="A video, rtsp://…, http(s)://…, or camera:0.")
-    ] = None,
-    name: Annotated[str, typer.Option(help="What the camera is called.")] = "camera",
+    source: Annotated[str | None, "A video, rtsp://…, http(s)://…, or camera:0.", Argument(metavar="SOURCE")] = None,
+    name: Annotated[str, "What the camera is called."] = "camera",
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE.toml", help="Read the cameras and all options from this file.")
+        Path | None, "Read the cameras and all options from this file.", Option(metavar="FILE.toml")
     ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Check all options, and try each camera and the broker once.")
-    ] = False,
+    check: Annotated[bool, "Check all options, and try each camera and the broker once."] = False,
 ) -> None:
     """Watch regions of cameras, adapt to the pictures, and report each change of the answer once it is confirmed."""
     if config is not None:
@@ -70,7 +66,7 @@ def watch(
             _watch(given, named, cameras, states)
 
 
-def _require_alone(context: typer.Context) -> None:
+def _require_alone(context: Context) -> None:
     """Refuse options beside a configuration, which has them all."""
     for parameter in context.command.params:
         source = context.get_parameter_source(str(parameter.name))
@@ -112,7 +108,7 @@ def _check(given: WatchOptions, cameras: Sequence[NamedCamera]) -> None:
     for problem in filter(None, problems):
         warn(f"failed: {problem}")
     if any(problems):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _problem_with(one: NamedCamera) -> str | None:
@@ -153,7 +149,7 @@ def _watch(
         number = interrupted()
     if number:
         say("; ".join((f"stopped by {signal.Signals(number).name}", *outlets.problems())))
-        raise typer.Exit(128 + number)
+        raise Exit(128 + number)
     for failure in (one.camera.failure for one in watched):
         if failure is not None:
             raise failure

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import typer
+from typer import Option
 
-from pta.cli import expanded, options
+from pta.cli import command_of, options
 from pta.cli.alarm_options import AlarmOptions
 from pta.cli.output import STDOUT
 from pta.cli.video_options import VideoOptions
@@ -36,17 +36,15 @@ class CameraOptions:
     video: VideoOptions
     classes: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="FILE|A,B,C",
-            help="Class names: a file, or a list with commas; REGION=… for one region; may be repeated.",
-        ),
+        "Class names: a file, or a list with commas; REGION=… for one region; may be repeated.",
+        Option(metavar="FILE|A,B,C"),
     ] = None
     templates: options.Templates = "clip"
-    confirm: Annotated[int, typer.Option(help="Equal answers in a row that make a change.")] = 3
-    enter: Annotated[float, typer.Option(help="The least probability of a new answer.")] = 0.5
-    leave: Annotated[float, typer.Option(help="The old answer must be less probable than this.")] = 0.5
+    confirm: Annotated[int, "Equal answers in a row that make a change."] = 3
+    enter: Annotated[float, "The least probability of a new answer."] = 0.5
+    leave: Annotated[float, "The old answer must be less probable than this."] = 0.5
     silent_after: Annotated[
-        float | None, typer.Option(min=0.1, help="Seconds without a picture after which the alarm silent is raised.")
+        float | None, "Seconds without a picture after which the alarm silent is raised.", Option(min=0.1)
     ] = None
 
     @property
@@ -82,29 +80,19 @@ class WatchOptions:
     method: options.MethodOptions
     alarms: AlarmOptions
     batch: options.Batch = 64
-    state: Annotated[
-        Path | None, typer.Option(help="Folder for a state per region, from which a next run goes on.")
-    ] = None
-    save_every: Annotated[float, typer.Option(min=0, help="Seconds between saves of a state.")] = 30
-    out: Annotated[str, typer.Option(help="File for the rows, .jsonl or .csv, which are added, or - for stdout.")] = (
-        STDOUT
+    state: Annotated[Path | None, "Folder for a state per region, from which a next run goes on."] = None
+    save_every: Annotated[float, "Seconds between saves of a state.", Option(min=0)] = 30
+    out: Annotated[str, "File for the rows, .jsonl or .csv, which are added, or - for stdout."] = STDOUT
+    command: Annotated[str | None, "Program and arguments to run with each change, without a shell."] = None
+    command_timeout: Annotated[float, "Seconds after which the command is ended.", Option(min=0.1)] = 30
+    mqtt: Annotated[str | None, "Publish changes to this broker.", Option(metavar="mqtt[s]://HOST[:PORT][/PREFIX]")] = (
+        None
     )
-    command: Annotated[
-        str | None, typer.Option(help="Program and arguments to run with each change, without a shell.")
-    ] = None
-    command_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds after which the command is ended.")] = 30
-    mqtt: Annotated[
-        str | None, typer.Option(metavar="mqtt[s]://HOST[:PORT][/PREFIX]", help="Publish changes to this broker.")
-    ] = None
-    mqtt_login: Annotated[Path | None, typer.Option(help="File with USER:PASSWORD for the broker.")] = None
-    mqtt_certificates: Annotated[
-        Path | None, typer.Option(help="File with the certificates that the broker's may be signed by.")
-    ] = None
-    home_assistant: Annotated[bool, typer.Option(help="Tell Home Assistant of the regions.")] = True
-    snapshots: Annotated[
-        Path | None, typer.Option(help="Folder for a picture of each change.", show_default="none")
-    ] = None
-    snapshots_mib: Annotated[float, typer.Option(min=0.1, help="MiB of pictures that are kept.")] = 256
+    mqtt_login: Annotated[Path | None, "File with USER:PASSWORD for the broker."] = None
+    mqtt_certificates: Annotated[Path | None, "File with the certificates that the broker's may be signed by."] = None
+    home_assistant: Annotated[bool, "Tell Home Assistant of the regions."] = True
+    snapshots: Annotated[Path | None, "Folder for a picture of each change.", Option(show_default="none")] = None
+    snapshots_mib: Annotated[float, "MiB of pictures that are kept.", Option(min=0.1)] = 256
 
     def __post_init__(self) -> None:
         if self.out != STDOUT and Path(self.out).suffix not in (".jsonl", ".csv"):
@@ -201,9 +189,7 @@ def _command(kind: type[Given]) -> tuple[Any, dict[str, Any], list[Given]]:
         taken.append(given)
 
     take.__annotations__ = {"given": kind, "return": None}
-    app = typer.Typer(add_completion=False)
-    app.command()(expanded(take))
-    command = typer.main.get_command(app)
+    command = command_of(take)
     return command, {one.opts[0].removeprefix("--").replace("-", "_"): one for one in command.params}, taken
 
 

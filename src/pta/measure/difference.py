@@ -152,10 +152,12 @@ class Difference:
     ) -> Self:
         """Of runs with labels, each of `after` in the order of its counterpart in `before`."""
         samples = 1 + max(int(run.order.max()) for run in before)
-        sides = [[_times_right(run, samples) for run in runs] for runs in (before, after)]
         times = np.array([np.bincount(run.order, minlength=samples) for run in before])
         came = times.any(axis=0)
-        old, new = (np.array(side)[:, came] for side in sides)
+        old, new = (
+            np.array([np.bincount(run.order[run.right], minlength=samples) for run in runs], np.float64)[:, came]
+            for runs in (before, after)
+        )
         return cls.paired(old, new, times[:, came], resampling)
 
     @property
@@ -201,11 +203,6 @@ class Difference:
         """The interval in brackets; that of a loss without its sign, as a sentence about it has it."""
         low, high = self.interval if self.better != "A" else (-self.interval[1], -self.interval[0])
         return f"({100 * self.resampling.level:g} %: {points(low)} to {points(high)})"
-
-
-def _times_right(run: StreamRun, samples: int) -> Numbers:
-    """How often each sample is answered correctly."""
-    return np.bincount(run.order[run.right], minlength=samples).astype(np.float64)
 
 
 def points(value: float) -> str:

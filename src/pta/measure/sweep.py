@@ -1,6 +1,6 @@
-"""A method's accuracy over a grid of its parameters; finished points are cached."""
+"""The grid of a method's parameters, and its accuracy at every point."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -10,12 +10,8 @@ from typing import Any
 
 from pta.data.features import FeatureFile
 from pta.errors import InvalidParameter, InvalidSamples, naming
-from pta.measure.cached_evaluation import evaluate_once
 from pta.measure.contenders import as_given
-from pta.measure.evaluate import OnBatch
 from pta.measure.record import Record
-from pta.measure.result_store import ResultStore
-from pta.measure.stream import Stream
 from pta.measure.texts import csv_text
 from pta.methods import create_adapter, needs_model
 
@@ -85,23 +81,6 @@ class Point:
 
 Swept = Mapping[str, Sequence[Point]]
 """The points of the grid by dataset."""
-
-
-def sweep(
-    store: ResultStore,
-    data: FeatureFile,
-    grid: Grid,
-    seeds: Sequence[int],
-    *,
-    stream: Stream | None = None,
-    batch: int | None = None,
-    on_batch: OnBatch | None = None,
-) -> Iterator[Point]:
-    """Measure the points of the grid in their order; cached points are not measured again."""
-    for setting in grid.settings:
-        found = evaluate_once(store, data, grid.method, setting, seeds, stream=stream, batch=batch, on_batch=on_batch)
-        by_seed = {record["seed"]: record for record in found}
-        yield Point(setting, [by_seed[seed] for seed in seeds])
 
 
 def sweep_csv(grid: Grid, swept: Swept) -> str:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -157,6 +156,7 @@ class AuditVerdict:
     def record(self) -> dict[str, Any]:
         """All of it for JSON; the same rows, seed and labels give the same."""
         population, audit = self.audit.draws.population, self.audit
+        labels = json.dumps([[one.answer, one.label] for one in audit.given])
         return {
             "verdict": self.side,
             "gain_interval_points": [round(end, 6) for end in self.interval],
@@ -169,7 +169,7 @@ class AuditVerdict:
             "left_out": {"unanswered": population.unanswered, "learned": population.learned},
             "seed": audit.draws.seed,
             "labels": len(audit),
-            "labels_digest": labels_digest(audit.given),
+            "labels_digest": hashlib.sha256(labels.encode()).hexdigest(),
             "answers": self.counts,
             "if_cannot_tell_is": {"zero-shot": self.if_wrong, "adapted": self.if_right},
             "stands": self.stands,
@@ -177,8 +177,3 @@ class AuditVerdict:
             "audits": self.audits,
             "sentences": self.sentences(),
         }
-
-
-def labels_digest(given: Sequence[Given]) -> str:
-    """The sha256 of answers and labels in the order of the draws."""
-    return hashlib.sha256(json.dumps([[one.answer, one.label] for one in given]).encode()).hexdigest()

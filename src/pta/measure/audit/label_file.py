@@ -83,11 +83,6 @@ def _known_labels(path: Path, class_names: tuple[str, ...]) -> dict[tuple[str, i
     return known
 
 
-def audits_file(rows: Path) -> Path:
-    """The list of audits of a file of rows, beside it."""
-    return rows.with_name(f"{rows.name}.audits.json")
-
-
 def count_audits(path: Path, draws: Draws) -> int:
     """How many audits of a stream were begun, with this one."""
     return len({*_begun(path), draws.fingerprint})

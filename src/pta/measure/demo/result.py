@@ -1,7 +1,7 @@
-"""DemoResult: the result of a demonstration, and every reported number."""
+"""DemoResult: the result of a demonstration, and every reported number; Exhibit: its texts, pictures and methods."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -10,10 +10,36 @@ from numpy.typing import NDArray
 
 from pta.data.features import FeatureFile
 from pta.measure import metrics
-from pta.measure.demo.exhibit import Exhibit
 from pta.measure.difference import Difference, points
 from pta.measure.parts import StreamPart, by_class, quarters
+from pta.measure.report.pictures import picture
 from pta.measure.stream_run import StreamRun
+
+Draw = Callable[[Any, str, str], str]
+"""A sample, what it is, and a CSS class to the HTML of a picture."""
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """What is particular to one kind of samples."""
+
+    thing: str  # one sample
+    title: str  # what is shown, for the top of the page
+    command: str  # that shows it, without shift, severity and seed
+    call: str  # the same in Python, with the bracket open
+    severities: str  # how severities are counted
+    templates: tuple[str, ...]  # of the prompts
+    origin: str  # of the samples; {} is how many
+    model: str  # that labels them
+    others: tuple[str, ...]  # methods beside zero-shot and PTA: those that take seconds, not minutes
+    batch: int  # samples that are encoded at once; few, so that a progress bar moves
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # of PTA
+    draw: Draw = picture
+
+    @property
+    def things(self) -> str:
+        """Several samples."""
+        return f"{self.thing}s"
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,11 @@ from pta.data.point_shapes import corrupted, load_shapes
 from pta.data.prompts import build_classifier
 from pta.data.shifts.images import apply_shift
 from pta.door.points.corrupted_sizes import require_corruption
-from pta.measure.demo.exhibit import FASHION, Exhibit
-from pta.measure.demo.result import DemoResult
+from pta.measure.demo.result import DemoResult, Exhibit
 from pta.measure.evaluate import evaluate
 from pta.measure.report.pictures import turning_cloud
 from pta.measure.stream_run import StreamRun, on_one_thread
-from pta.models import EmbeddedEncoder
+from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
 from pta.models.packaged.embedded_points import POINT_TEMPLATES, EmbeddedPointsEncoder
 
 OnEncoded = Callable[[int, int], None] | None
@@ -38,6 +37,20 @@ _ORIGINS = {
     "furniture": "{} clouds of freely licensed models from Sweet Home 3D’s catalogues (authors and licences: "
     "pta/assets/furniture.csv)",
 }
+
+FASHION = Exhibit(
+    thing="image",
+    title="Fashion images, labelled by a small CLIP-like model",
+    command="pta demo",
+    call="run_demo(",
+    severities="of 5",
+    templates=EMBEDDED_TEMPLATES,
+    origin="the first {} of Fashion-MNIST’s test file (Zalando SE, MIT licence)",
+    model="the one embedded in pta, trained on Fashion-MNIST’s training images: a small model that knows only "
+    "clothes, so these numbers say nothing about CLIP itself",
+    others=("wpta", "tda", "sca", "onzeta", "bca", "adapt"),
+    batch=100,
+)
 
 
 @on_one_thread()

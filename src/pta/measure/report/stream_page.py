@@ -42,16 +42,16 @@ class StreamReport:
     title: str  # of the browser's tab
     kicker: str  # what was labelled, in which order
     headline: str  # the verdict, with its interval
-    note: str  # what the reader must know about it; may be empty
     things: str  # several samples
     class_names: Sequence[str]
     zero_shot: StreamRun
     adapted: StreamRun  # the method that the verdict is about
     others: Sequence[tuple[str, StreamRun]]  # by name
     adapted_name: str
-    picture: Picture | None  # None: no pictures at all
-    encoder_microseconds: float | None  # per sample; None: unknown
     provenance: Mapping[str, str]
+    note: str = ""  # what the reader must know about the verdict
+    picture: Picture | None = None  # None: no pictures at all
+    encoder_microseconds: float | None = None  # per sample; None: unknown
     about_methods: str = ""  # a text above the table of methods
     tables: Sequence[ReportTable] = ()
 

@@ -22,7 +22,7 @@ from pta.measure.reproduce.profile import kind_of
 from pta.models import Encoder, find_device, load_encoder
 from pta.run.encoding import OnError
 from pta.run.extract import extract
-from pta.run.reading import Decode, Reading, Views
+from pta.run.reading import Reading, Views
 
 VIEWS = 64  # of an image, as in the paper
 _STORED = {"raw": "pixels", "generated": "generated pictures"}  # what a file calls them, if not as methods do
@@ -40,12 +40,8 @@ class Library:
     descriptions: Path | None = None  # a folder with the sentences of each class, DATASET.json
     device: str = "cpu"  # of the model and the methods
     dtype: str = "float32"  # of the model only
-    batch: int = 64
-    workers: int | None = None
-    decode: Decode = "auto"  # of plain images; views are cut out by Pillow
-    compiled: bool = True
+    reading: Reading = field(default_factory=Reading)  # how plain images are read; views are cut out by Pillow
     on_error: OnError = "stop"  # what happens at an image that cannot be decoded
-    give_up_unread: bool = False  # go on without images that cannot be read
     views_of: Sequence[str] | None = None  # the datasets that augmented views are made of, if not all
     on_progress: Callable[[str, int, int], None] = lambda what, done, total: None  # told of what is being extracted
     skipped: dict[str, int] = field(default_factory=dict, init=False)  # pictures that could not be read, by dataset
@@ -160,15 +156,8 @@ class Library:
         out = self.folder / f"{name}.safetensors"
         if out not in self._stored:
             make_folder(self.folder)
-            reading = Reading(
-                *(self.batch, self.workers),
-                views=views,
-                raw=kept == "pixels",
-                patches=kept == "patches",
-                decode="pillow" if views else self.decode,
-                compiled=self.compiled,
-                give_up_unread=self.give_up_unread,
-            )
+            stored = {"views": views, "raw": kept == "pixels", "patches": kept == "patches"}
+            reading = self.reading.changed(**stored, decode="pillow" if views else self.reading.decode)
             done = extract(
                 *(images, encoder, self._classifier(images, "clip", False), out, reading),
                 about={"model": self.model_of(images.name)},

@@ -10,12 +10,11 @@ from pathlib import PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
+from pta.core.labels import UNKNOWN
 from pta.core.limits import USUAL_LIMITS
 from pta.data.sample_set import ListedSample, SampleSet
 from pta.door.patience import USUAL_PATIENCE
 from pta.errors import InvalidSamples, PtaError
-
-UNKNOWN = -1
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def match_labels(
             known.setdefault(content, set()).add(label)
     sizes = {sample.stamp[0] for sample in labelled.samples}  # nothing else can have the same content
     coming = [digest(sample) if sample.stamp[0] in sizes else None for sample in stream]
-    labels = np.array([_only(known.get(content, ())) for content in coming], np.int64)
+    labels = np.array([_only(known.get(content, set())) for content in coming], np.int64)
     found = {*coming} - {None}
     left = {number for number, content in enumerate(contents) if content not in found}
     names, own = (_once([PurePosixPath(sample.key).name for sample in side]) for side in (labelled.samples, stream))
@@ -84,8 +83,8 @@ def _digest(sample: ListedSample, most: int, *, passed: tuple[type[PtaError], ..
         return None
 
 
-def _only(labels: set[int] | tuple[()]) -> int:
-    return next(iter(labels)) if len(labels) == 1 else UNKNOWN
+def _only(labels: set[int]) -> int:
+    return min(labels) if len(labels) == 1 else UNKNOWN
 
 
 def _once(names: Sequence[str]) -> dict[str, int]:
