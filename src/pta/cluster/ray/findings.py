@@ -5,7 +5,7 @@ the folder of the round that repaired it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from pta.cluster.blocks.block import Block
 from pta.cluster.blocks.loop import BEFORE, SUMMARIES, Round
 from pta.cluster.blocks.scanning import pack_before, unpack_before
-from pta.cluster.blocks.summary import BlockSummary, State
+from pta.cluster.blocks.summary import BlockSummary, State, without_prefix
 from pta.cluster.ray.block_memory import BlockMemory
 from pta.cluster.ray.storage import Folder, block_name
 from pta.door.files import pack_tensors, unpack_tensors
@@ -87,7 +87,7 @@ class StoredFindings(ABC):
         if part == BEFORE:
             return unpack_before(content)
         tensors, about = unpack_tensors(content, _KIND)
-        start, end = (_without_prefix(f"{state}.", tensors) for state in _STATES)
+        start, end = (without_prefix(f"{state}.", tensors) for state in _STATES)
         return Round(self._whole(start), self._whole(end), about["rows"], about["path"])
 
     def put(self, part: str, k: int, found: Any) -> None:
@@ -114,14 +114,10 @@ class StoredFindings(ABC):
 
     def _whole(self, packed: dict[str, Tensor]) -> State:
         """The state that `_changed` packed."""
-        first, rows = self.adapter.state(), _without_prefix(_ROWS, packed)
+        first, rows = self.adapter.state(), without_prefix(_ROWS, packed)
         own = {name: tensor for name, tensor in packed.items() if not name.startswith(_ROWS)}
         return own | {name: first[name].index_copy(0, place, own[name]) for name, place in rows.items()}
 
 
 def _bytes_of(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
-
-
-def _without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)}

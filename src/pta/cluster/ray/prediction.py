@@ -8,7 +8,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from math import inf
 from typing import Any, ClassVar
 
 from pta.cluster.blocks.loop import run_passes
@@ -24,7 +23,6 @@ from pta.cluster.ray.passes import StoredBlocks
 from pta.cluster.ray.storage import ABOUT, Folder, RunFolder, block_name, read_run, run_id
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.labels import NONE
-from pta.core.parameters import require_number
 from pta.data.label_file import label_texts
 from pta.door.files import unpack_tensors
 from pta.door.patience import Unread
@@ -147,7 +145,6 @@ def predict_blocks(
 
     Labels that are learned are class numbers (or NONE) by the samples' keys. A worker keeps blocks of `memory` bytes.
     """
-    epsilon = require_number("epsilon", epsilon, 0.0, inf)
     inputs: dict[str, Any] = {
         "source": source.inputs,
         "epsilon": epsilon,
