@@ -138,7 +138,7 @@ class LiveStream:
             position = self.health.position
             if self.past is None or self.gone or position == self._measured:
                 return True
-            monitored = self.health.pack() if self.packed is None else self.packed.monitored
+            monitored = self.health.monitor.pack() if self.packed is None else self.packed.monitored
             self._measured = position
         try:
             self.past.keep_monitor(monitored)
