@@ -3,9 +3,8 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-Result = TypeVar("Result")
 Tasks = Sequence[Callable[[Any], Any]]
 """Calls with what all of them share."""
 OnProgress = Callable[[int], None]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pta.cluster.blocks.replay import BlockAnswers
 from pta.cluster.ray.extraction import read_block
 from pta.cluster.ray.findings import FeatureBlock, StoredFindings
-from pta.cluster.ray.label_block import Labelled, labelled, read_answers, write_answers
+from pta.cluster.ray.label_block import DoneBlock, labelled, read_answers, write_answers
 from pta.cluster.ray.storage import Folder, block_name
 from pta.data.label_file import label_texts
 from pta.run.predict import labels_of
@@ -34,11 +34,11 @@ class StoredBlocks(StoredFindings):
         block = self.block(k)
         return len(block) - len(block.learned)
 
-    def answered(self, k: int, version: int | None = None) -> Labelled | None:
+    def answered(self, k: int, version: int | None = None) -> DoneBlock | None:
         """What is known about the labels of a block, if they are there (from its states after this round)."""
         return labelled(self.out, block_name(self.blocks[k], "parquet"), self.run, version)
 
-    def answer(self, k: int, answers: BlockAnswers, version: int) -> Labelled:
+    def answer(self, k: int, answers: BlockAnswers, version: int) -> DoneBlock:
         """Write the labels."""
         read, names = self._read(k), self.adapter.classifier.class_names
         learned = None if self.labels is None else label_texts(labels_of(self.labels, read.keys), names)

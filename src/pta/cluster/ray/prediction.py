@@ -17,7 +17,7 @@ from pta.cluster.ray.block_memory import USUAL_MEMORY, BlockMemory
 from pta.cluster.ray.extraction import KIND as FEATURE_BLOCKS
 from pta.cluster.ray.extraction import BlockExtraction, BlockJob, Features
 from pta.cluster.ray.feature_source import FeatureRows
-from pta.cluster.ray.label_block import Failed, Labelled, labelled, write_labels
+from pta.cluster.ray.label_block import DoneBlock, Failed, labelled, write_labels
 from pta.cluster.ray.listing import BlockRows
 from pta.cluster.ray.passes import StoredBlocks
 from pta.cluster.ray.storage import ABOUT, Folder, RunFolder, block_name, read_run, run_id
@@ -60,7 +60,7 @@ class PredictedBlocks:
 
     @classmethod
     def of(
-        cls, labels: Sequence[Labelled], rounds: int = 0, repaired: int = 0, remark: str | None = None
+        cls, labels: Sequence[DoneBlock], rounds: int = 0, repaired: int = 0, remark: str | None = None
     ) -> "PredictedBlocks":
         """The sums over all blocks."""
         failed = tuple(one for block in labels for one in block.failed)
@@ -213,7 +213,7 @@ def predict_streams(
     return result
 
 
-def answer_streams(job: BlockJob, number: int, rows: range, to_give_up: int = 0) -> Labelled:
+def answer_streams(job: BlockJob, number: int, rows: range, to_give_up: int = 0) -> DoneBlock:
     """Answer the streams of one block, one after another, and write the labels, unless that was done.
 
     A stream ends at a sample that cannot be read now, and the block is not written; its other streams go on, so that
@@ -233,10 +233,10 @@ def answer_streams(job: BlockJob, number: int, rows: range, to_give_up: int = 0)
                 unread.append(str(error.__cause__))  # the complaint without advice
         listed.require_unchanged()
     except UnreadSample as error:
-        return Labelled(0, 0, [], unread=Unread(len(rows), (str(error),)))
+        return DoneBlock(0, unread=Unread(len(rows), (str(error),)))
     unread += [complaint for number, _, complaint in failed if number in given_up]
     if len(unread) > to_give_up:
-        return Labelled(0, 0, [], unread=Unread.of(unread))
+        return DoneBlock(0, unread=Unread.of(unread))
     keys, names = [sample.key for sample in listed.samples], job.classifier.class_names
     learned = None if job.labels is None else label_texts(labels_of(job.labels, keys), names)
     about = {"run": job.run} | ({"given_up": json.dumps(sorted(given_up))} if given_up else {})
@@ -291,7 +291,7 @@ def digest_of(adapter: Adapter) -> str:
     return digest.hexdigest()
 
 
-def _finished(out: Folder, blocks: Sequence[range], run: str) -> list[Labelled] | None:
+def _finished(out: Folder, blocks: Sequence[range], run: str) -> list[DoneBlock] | None:
     """What all blocks of a finished run hold, if none was damaged since."""
     found = [labelled(out, block_name(rows, "parquet"), run) for rows in blocks]
     whole = [one for one in found if one is not None]
