@@ -61,18 +61,14 @@ def rows_of(request: NewRequest, row: int, source: int | None) -> list[SampleRow
     """The rows of a request's samples, from a row on."""
     content = request.features.tobytes()
     width = request.features.shape[1] * 2
-    once = (request.id_hash, _marked(request), len(request.features))
+    marks = b"" if request.learned is None else np.packbits(request.learned).tobytes()  # one bit each
+    once = (request.id_hash, request.digest + marks, len(request.features))
     rows = []
     for i, touches in enumerate(request.touches):
         feature = content[i * width : (i + 1) * width]
         id_hash, digest, size = once if i == 0 else (None, None, None)
         rows.append(SampleRow(row + i, request.stream, source, id_hash, digest, size, touches, feature))
     return rows
-
-
-def _marked(request: NewRequest) -> bytes:
-    """The digest, and which samples of the request are learned unless all are, one bit each."""
-    return request.digest + (b"" if request.learned is None else np.packbits(request.learned).tobytes())
 
 
 def places_of(marked: bytes, size: int) -> NDArray[np.int64]:

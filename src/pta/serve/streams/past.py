@@ -141,10 +141,6 @@ class Snapshots:
             if one.sequence <= until and agrees(one, history) and not history.spans(one.sequence, dropped):
                 yield one
 
-    def agreeing(self, history: History, after: int) -> list[SavedState]:
-        """Those after a row that agree with a history."""
-        return [one for one in self.saved if one.sequence > after and agrees(one, history)]
-
     def remove(self, first: int, last: int) -> None:
         """Remove those between two rows, both included."""
         gone = [one for one in self.saved if first <= one.sequence <= last]

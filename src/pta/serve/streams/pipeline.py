@@ -19,7 +19,7 @@ from pta.errors import MachineFailure, UserMistake
 from pta.serve.journal.journal import JournalLike
 from pta.serve.journal.rows import Answers, Committed, Found, NewRequest
 from pta.serve.requests import Refused, Result
-from pta.serve.streams.alarm_rows import apply_alarms, write_alarms
+from pta.serve.streams.alarm_rows import write_alarms
 from pta.serve.streams.answering import Answered, Scored, answer, answer_zero_shot, rounded, score, warm_up
 from pta.serve.streams.health import AlarmRow
 from pta.serve.streams.live_stream import LiveStream
@@ -121,7 +121,7 @@ class Pipeline:
 
     def _write_alarms(self, stream: LiveStream, rows: Sequence[AlarmRow]) -> None:
         try:
-            apply_alarms(stream, write_alarms(self._journal, stream, rows))
+            write_alarms(self._journal, stream, rows)
             if (saving := self._saving()) is not None:
                 saving.save_measured(stream)  # with what ends the alarm
         finally:
