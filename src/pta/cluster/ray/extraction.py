@@ -274,8 +274,7 @@ def extract_blocks(
     failed = tuple(one for block in done for one in block.failed)
     given_up = [number for block in done for number in block.given_up]
     samples = sum(block.samples for block in done)
-    blocks = [[rows.start, rows.stop] for rows in extraction.blocks]
-    record = {"dataset": extraction.dataset, "samples": samples, "failed": failed, "blocks": blocks}
+    record = {"dataset": extraction.dataset, "samples": samples, "failed": failed}
     record |= {"given_up": given_up} if given_up else {}
-    folder.finish({**record, "model": extraction.model, "prompts": list(prompts)})
+    folder.finish({**record, "model": extraction.model, "prompts": list(prompts)}, extraction.blocks)
     return Extracted(samples, sum(block.encoded for block in done), failed)

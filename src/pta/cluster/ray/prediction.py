@@ -182,11 +182,10 @@ def predict_blocks(
     end = at_state(adapter, passed.end)
     out.write(STATE, end.to_bytes())
     result = PredictedBlocks.of(passed.answers, passed.rounds, sum(passed.repaired), passed.remark)
-    ends = [[rows.start, rows.stop] for rows in blocks]
-    record = {**vars(result), "blocks": ends, "state_after": digest_of(end)}
+    record = {**vars(result), "state_after": digest_of(end)}
     if isinstance(source, BlockExtraction):
         source.listing.write(out)  # for the next start, as the work is removed
-    folder.finish(record | ({"labels": own, "given_up": given_up} if given_up else {}))
+    folder.finish(record | ({"labels": own, "given_up": given_up} if given_up else {}), blocks)
     work.remove()
     return result
 
@@ -209,7 +208,7 @@ def predict_streams(
     job = source.job(folder.id, out, method=method, parameters=parameters, labels=labels)
     done = source.each_block(answer_streams, job, pool, told("streams", len(blocks)))
     result = PredictedBlocks.of(done)
-    folder.finish({**vars(result), "blocks": [[rows.start, rows.stop] for rows in blocks]})
+    folder.finish(vars(result), blocks)
     return result
 
 
