@@ -11,7 +11,7 @@ import secrets
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,7 @@ def _require_answer(cluster: str) -> None:
         socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
 
 
-class RayPool:
+class RayPool(AbstractContextManager["RayPool"]):
     """Actors of a connected Ray.
 
     Args:
@@ -135,9 +135,6 @@ class RayPool:
         self._shared: Any = None
         self._held: list[Any] = []  # its reference: in a list, which Ray leaves as it is
         self._keepers: dict[int, Any] = {}  # who read which block last
-
-    def __enter__(self) -> "RayPool":
-        return self
 
     def __exit__(self, *error: object) -> None:
         for actor in [*self._idle, *(actor for actor, _ in self._busy.values())]:

@@ -5,9 +5,10 @@ import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 
@@ -35,7 +36,7 @@ _log = logging.getLogger("pta.serve")
 _ROUNDING = 1e-4  # of a unit vector: float32 text towers differ by some 1e-6 between processors
 
 
-class Service:
+class Service(AbstractContextManager["Service"]):
     """Answers requests about samples, learns from them once they are in the journal, and undoes what was learned."""
 
     def __init__(self, served: ServedModel, durable: Journal | None, settings: ServiceSettings) -> None:
@@ -202,9 +203,6 @@ class Service:
         if self._saving is not None:
             self._saving.close(self._end)
         self._journal.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
