@@ -16,7 +16,6 @@ from torch import Tensor
 
 from pta.cluster.blocks.block import Block
 from pta.cluster.blocks.tasks import OnPhase, OnProgress, Pool, Task
-from pta.cluster.ray.findings import FeatureBlock
 from pta.cluster.ray.label_block import DoneBlock, Failed
 from pta.cluster.ray.listing import BlockReader, Listing
 from pta.cluster.ray.storage import Folder, RunFolder, block_name, run_id
@@ -127,6 +126,15 @@ def _encode(job: BlockJob, block: int, listed: range) -> tuple[dict[str, Tensor]
 
 Features = tuple[Folder, str, list[int], list[int]]
 """A folder of feature blocks, their run, how many samples of each block have no features, and who was given up now."""
+
+
+@dataclass(frozen=True)
+class FeatureBlock:
+    """A block as it is read."""
+
+    block: Block
+    keys: list[str]  # of the samples that have features
+    failed: list[Failed]  # those that have none
 
 
 def read_block(folder: Folder, rows: range, run: str) -> FeatureBlock:

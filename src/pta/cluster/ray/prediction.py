@@ -13,13 +13,12 @@ from typing import Any, ClassVar
 from pta.cluster.blocks.loop import run_passes
 from pta.cluster.blocks.replay import at_state
 from pta.cluster.blocks.tasks import OnPhase, Pool, Task, no_progress
-from pta.cluster.ray.block_memory import USUAL_MEMORY, BlockMemory
 from pta.cluster.ray.extraction import KIND as FEATURE_BLOCKS
 from pta.cluster.ray.extraction import BlockExtraction, BlockJob, Features
 from pta.cluster.ray.feature_source import FeatureRows
+from pta.cluster.ray.findings import USUAL_MEMORY, BlockMemory, StoredBlocks
 from pta.cluster.ray.label_block import DoneBlock, Failed, labelled, write_labels
 from pta.cluster.ray.listing import BlockRows
-from pta.cluster.ray.passes import StoredBlocks
 from pta.cluster.ray.storage import ABOUT, Folder, RunFolder, block_name, read_run, run_id
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.labels import NONE
