@@ -60,9 +60,5 @@ class Clock:
 
 def _load(streams: StreamSet, resting: RestingStream) -> None:
     """Load a stream, which is looked at then; one that cannot be loaded is tried again after as long."""
-
-    def wait(_: Exception) -> None:
-        resting.silence.begin()
-
-    with errors_told_to(wait), streams.using(resting.name):
+    with errors_told_to(lambda _: resting.silence.begin()), streams.using(resting.name):
         pass

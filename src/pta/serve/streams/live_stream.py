@@ -115,7 +115,8 @@ class LiveStream:
         """Have a state and a monitor again."""
         assert self.packed is not None  # as it rests
         learned, (classes, counts), rest, monitored = self.packed
-        adapter = adapters.with_learned(learned)
+        adapter = adapters.new()
+        adapter.put_rows(*learned)
         touches = np.zeros(adapter.classifier.classes, np.int64)
         touches[classes] = counts
         self.state = StreamState(adapter, touches, **rest)
