@@ -48,8 +48,8 @@ from pta.cluster import (
 from pta.cluster.blocks.loop import run_passes
 from pta.cluster.blocks.replay import at_state
 from pta.cluster.blocks.tasks import OnProgress, OnResult, Task, TaskQueue, nothing_more, silent
-from pta.cluster.ray.block_memory import BlockMemory
-from pta.cluster.ray.findings import FeatureBlock, StoredFindings
+from pta.cluster.ray.extraction import FeatureBlock
+from pta.cluster.ray.findings import BlockMemory, StoredBlocks
 from pta.cluster.ray.storage import Folder
 from pta.core.samples import Samples
 from pta.engines.gpu.processors import numba_is_installed
@@ -129,8 +129,11 @@ def scaling(block: int, processes: Sequence[int], times: int) -> Iterator[Row]:
         total = count * EACH
         with TemporaryDirectory() as place:
             rows = [range(k * block, (k + 1) * block) for k in range(total)]
+            files = "", Folder(place), "", Folder(place)
             works = [
-                OwnBlocks(adapter, Folder(f"{place}/work-{number}"), rows, EPSILON, BlockMemory(), Path(place), count)
+                OwnBlocks(
+                    adapter, Folder(f"{place}/work-{number}"), rows, EPSILON, BlockMemory(), *files, processes=count
+                )
                 for number in range(times)
             ]
             with Processes(count, works[0]) as pool:
@@ -213,11 +216,15 @@ def best_of(function: Callable[..., Any], *given: Any, times: int = 1) -> tuple[
 
 
 @dataclass(frozen=True)
-class OwnBlocks(StoredFindings):
+class OwnBlocks(StoredBlocks):
     """Blocks whose features each process makes or reads itself; labels are files as well."""
 
-    place: Path
-    processes: int
+    processes: int = 1
+
+    @property
+    def place(self) -> Path:
+        """The folder of all files."""
+        return Path(self.out.address)
 
     def _from_file(self, k: int) -> FeatureBlock:
         rows = self.blocks[k]

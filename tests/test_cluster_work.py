@@ -12,10 +12,9 @@ from cluster_runs import BLOCK, Backwards, contents, extract, predict, write_pic
 from pta.cluster import cut, replay_block, summarise_block
 from pta.cluster.blocks import loop
 from pta.cluster.blocks.tasks import Task, TaskQueue, ThisProcess
-from pta.cluster.ray import findings, passes
-from pta.cluster.ray.block_memory import BlockMemory
+from pta.cluster.ray import findings
+from pta.cluster.ray.findings import BlockMemory, StoredBlocks
 from pta.cluster.ray.label_block import labelled
-from pta.cluster.ray.passes import StoredBlocks
 from pta.cluster.ray.prediction import FeatureFolder, predict_blocks
 from pta.cluster.ray.storage import Folder, read_run
 from pta.methods import create_adapter
@@ -117,8 +116,8 @@ def test_a_block_that_fits_is_read_once(features, tmp_path, monkeypatch):
         read.append(rows.start // BLOCK)
         return read_block(folder, rows, run)
 
-    read_block = passes.read_block
-    monkeypatch.setattr(passes, "read_block", counting)
+    read_block = findings.read_block
+    monkeypatch.setattr(findings, "read_block", counting)
     predict_with(features, tmp_path / "kept", 2**30)
     assert sorted(read) == list(range(6))
     predict_with(features, tmp_path / "not-kept", 0)

@@ -72,7 +72,7 @@ def told(service):
 
 
 def watching(service):
-    return Events(service, most=9).watch("default", ended=lambda: False)
+    return Events(service, most=9).watch("default")
 
 
 def test_an_event_after_one_sample_is_small_and_all_together_are_the_summary(service):
@@ -103,7 +103,7 @@ def test_a_stream_is_summarised_once_for_all_who_watch(service, monkeypatch):
 
     async def run():
         all_watching = Events(service, most=9)
-        watchers = [all_watching.watch("default", ended=lambda: False) for _ in range(5)]
+        watchers = [all_watching.watch("default") for _ in range(5)]
         summaries = [data(await anext(watcher)) for watcher in watchers]
         await asyncio.to_thread(learn, service)
         later = await asyncio.gather(*map(anext, watchers))
@@ -122,7 +122,7 @@ def test_who_reads_too_slowly_gets_a_whole_summary(service, monkeypatch):
 
     async def run():
         all_watching = Events(service, most=9)
-        slow, quick = (all_watching.watch("default", ended=lambda: False) for _ in range(2))
+        slow, quick = (all_watching.watch("default") for _ in range(2))
         await anext(slow)
         await anext(quick)
         for _ in range(2 * events._MOST_PATCHES):

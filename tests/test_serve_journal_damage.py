@@ -233,6 +233,6 @@ def test_a_journal_that_cannot_be_opened_is_not_called_damaged(closed, monkeypat
         error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN  # as on a disk that is mounted read-only
         raise error
 
-    monkeypatch.setattr("pta.serve.journal.check.connect_to_read", refuse)
+    monkeypatch.setattr("pta.serve.journal.schema.connect_to_read", refuse)
     with pytest.raises(UnreadableFile, match="its folder must be writable"):
         check_folder(closed)

@@ -390,19 +390,10 @@ class Monitor:
     def classes(self) -> list[dict[str, Any]]:
         """Per class: learned weight, share of the answers, cosine of prototype and text, movement per 1,024 samples."""
         memory, n = self.memory, max(self._counted - self._counted % BLOCK, 1)
-        columns = memory.weights.sum(axis=0), memory.answered / n, memory.cosines, memory.movement
-        return [
-            {
-                "name": name,
-                "weight": weight,
-                "answers": answers,
-                "cosine": None if cosine == NO_COSINE else cosine,
-                "movement": movement,
-            }
-            for name, weight, answers, cosine, movement in zip(
-                self._classifier.class_names, *(column.tolist() for column in columns), strict=True
-            )
-        ]
+        cosines = [None if cosine == NO_COSINE else cosine for cosine in memory.cosines.tolist()]
+        numbers = (memory.weights.sum(axis=0).tolist(), (memory.answered / n).tolist())
+        rows = zip(self._classifier.class_names, *numbers, cosines, memory.movement.tolist(), strict=True)
+        return [dict(zip(("name", "weight", "answers", "cosine", "movement"), row, strict=True)) for row in rows]
 
     def sources(self) -> list[dict[str, Any]]:
         """The 32 largest sources, each with its share of the learned weight of each class."""

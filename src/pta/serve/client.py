@@ -5,9 +5,9 @@ import time
 import uuid
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Any, Literal, Self
+from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
 import numpy as np
@@ -22,7 +22,7 @@ _TRY_AGAIN = frozenset((429, 503))
 _LONGEST_WAIT = 30.0  # seconds between two tries, whatever the service asks for
 
 
-class Client:
+class Client(AbstractContextManager["Client"]):
     """One connection to a service, for one thread.
 
     What fails on the way is sent again with the same id, so that nothing is learned twice.
@@ -131,9 +131,6 @@ class Client:
     def close(self) -> None:
         """End the connection."""
         self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

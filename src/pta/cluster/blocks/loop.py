@@ -139,11 +139,8 @@ class FirstPasses:
         self._composed: dict[range, BlockGroup] = {}
         self._told = [told(what, count) for what in ("summaries", "answers")]
 
-    def __call__(self, task: Task, result: Any) -> list[Task]:
+    def __call__(self, task: Task, result: Any) -> Iterator[Task]:
         """The tasks that can begin after one."""
-        return list(self._following(task, result))
-
-    def _following(self, task: Task, result: Any) -> Iterator[Task]:
         block = task.arguments[0]
         if task.function is _scan:
             group = self._group(block.start)

@@ -91,6 +91,5 @@ def _twice(touches: Touches, classes: np.ndarray) -> Touches:
     """The touches of some classes, numbered anew, and the same once more for as many further classes."""
     chosen = touches.only(np.isin(touches.classes, classes))
     number = np.searchsorted(classes, chosen.classes)
-    twice = (np.concatenate([part, part]) for part in (chosen.samples, chosen.probabilities))
-    samples, probabilities = twice
+    samples, probabilities = (np.concatenate([part, part]) for part in (chosen.samples, chosen.probabilities))
     return Touches(samples, np.concatenate([number, number + len(classes)]), probabilities, touches.count)

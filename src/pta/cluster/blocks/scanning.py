@@ -9,7 +9,7 @@ from torch import Tensor
 from pta.cluster.blocks.block import Block
 from pta.cluster.blocks.prototype_blocks import Knowledge, PrototypeBlocks
 from pta.cluster.blocks.sum_blocks import SumBlocks, Totals
-from pta.cluster.blocks.summary import BlockGroup, BlockSummary, Part, State
+from pta.cluster.blocks.summary import BlockGroup, BlockSummary, Part, State, without_prefix
 from pta.door.files import pack_tensors, unpack_tensors
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.methods.adapter import Adapter
@@ -118,7 +118,6 @@ def unpack_before(content: bytes) -> Before:
         return Knowledge(about["position"], knowledge, tensors["touched"], tensors.get("unscaled"))
 
     def sums(name: str) -> Sums:
-        own = {key.removeprefix(f"{name}."): part for key, part in tensors.items() if key.startswith(f"{name}.")}
-        return Sums(about["counts"][name], about["fingerprint"], about["rule"], own)
+        return Sums(about["counts"][name], about["fingerprint"], about["rule"], without_prefix(f"{name}.", tensors))
 
     return Totals(sums("sums"), sums("refreshed") if "refreshed" in about["counts"] else None)

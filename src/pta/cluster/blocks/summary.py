@@ -83,14 +83,11 @@ class BlockSummary:
 
     @classmethod
     def _of_parts(cls, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> "BlockSummary":
-        def named(front: str) -> dict[str, Tensor]:
-            return {name.removeprefix(front): part for name, part in tensors.items() if name.startswith(front)}
-
         counts = {name: about[name] for name in _COUNTS}
         segment = touches = sums = None
         if "segment" in about:
-            segment = Segment.of_parts(named("segment."), about["segment"], "the summary of a block")
-        if found := named("touches."):
+            segment = Segment.of_parts(without_prefix("segment.", tensors), about["segment"], "the summary of a block")
+        if found := without_prefix("touches.", tensors):
             if {name: part.dtype for name, part in found.items()} != _TOUCHES:
                 raise StateMismatch("the touches of a block must be int32 samples and classes and float64 numbers")
             samples, classes = (found[name].numpy().astype(np.int64) for name in ("samples", "classes"))
@@ -98,7 +95,7 @@ class BlockSummary:
         if "sums" in about:
             given = about["sums"]
             first, then = (
-                Sums(count, given["fingerprint"], given["rule"], named(f"sums.{place}."))
+                Sums(count, given["fingerprint"], given["rule"], without_prefix(f"sums.{place}.", tensors))
                 for place, count in enumerate(given["counts"])
             )
             sums = first, then
@@ -114,3 +111,8 @@ class BlockGroup:
 
 
 Part = BlockSummary | BlockGroup
+
+
+def without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names begin so, by the rest of their names."""
+    return {name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)}

@@ -3,16 +3,15 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-Result = TypeVar("Result")
 Tasks = Sequence[Callable[[Any], Any]]
 """Calls with what all of them share."""
 OnProgress = Callable[[int], None]
 """How many tasks are done, after each and now and then between."""
 OnPhase = Callable[[str, int], OnProgress]
 """Given what begins and of how many tasks it consists, where its progress is told."""
-OnResult = Callable[[Any, Any], Sequence[Any]]
+OnResult = Callable[[Any, Any], Iterable[Any]]
 """Given a task and its result, the tasks that can begin now."""
 
 
@@ -25,7 +24,7 @@ def no_progress(what: str, count: int) -> OnProgress:
     return silent
 
 
-def nothing_more(task: Any, result: Any) -> Sequence[Any]:
+def nothing_more(task: Any, result: Any) -> Iterable[Any]:
     """No further tasks."""
     return ()
 
@@ -100,7 +99,7 @@ class TaskQueue:
     def finish(self, number: int, result: Any) -> None:
         """Keep the result of a task, and add those that can begin now."""
         self.results[number] = result
-        more = self._then(self.tasks[number], result)
+        more = list(self._then(self.tasks[number], result))
         self.waiting.extendleft(reversed(range(len(self.tasks), len(self.tasks) + len(more))))
         self.tasks += more
 

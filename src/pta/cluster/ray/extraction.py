@@ -15,9 +15,8 @@ from safetensors.torch import load
 from torch import Tensor
 
 from pta.cluster.blocks.block import Block
-from pta.cluster.blocks.tasks import OnPhase, OnProgress, Pool, Result, Task
-from pta.cluster.ray.findings import FeatureBlock
-from pta.cluster.ray.label_block import Failed, Labelled
+from pta.cluster.blocks.tasks import OnPhase, OnProgress, Pool, Task
+from pta.cluster.ray.label_block import DoneBlock, Failed
 from pta.cluster.ray.listing import BlockReader, Listing
 from pta.cluster.ray.storage import Folder, RunFolder, block_name, run_id
 from pta.core.classifier import ZeroShotClassifier
@@ -68,29 +67,18 @@ class BlockJob:
         return program
 
 
-@dataclass(frozen=True)
-class EncodedBlock:
-    """What is known about a finished block."""
-
-    learned: int  # samples with features
-    failed: list[Failed]
-    encoded: int  # now; 0 if it was there
-    unread: Unread = NO_UNREAD  # samples because of which the block was not written
-    given_up: Sequence[int] = ()  # numbers of those that could not be read, among those that failed
-
-
-def encode_block(job: BlockJob, number: int, rows: range, to_give_up: int = 0) -> EncodedBlock:
+def encode_block(job: BlockJob, number: int, rows: range, to_give_up: int = 0) -> DoneBlock:
     """Write the features of a block, unless they are there, or more samples than are given up could not be read now."""
     there = job.out.about(block_name(rows))
     given_up = there.get("given_up", [])
     if there.get("run") == job.run and (job.reading.give_up_unread or not given_up):
-        return EncodedBlock(there["count"], [tuple(one) for one in there["failed"]], 0, given_up=given_up)
+        return DoneBlock(there["count"], [tuple(one) for one in there["failed"]], given_up=given_up)
     try:
         tensors, failed, unread = _encode(job, number, rows)
     except UnreadSample as error:  # which samples there are
-        return EncodedBlock(0, [], 0, Unread(len(rows), (str(error),)))
+        return DoneBlock(0, unread=Unread(len(rows), (str(error),)))
     if len(unread) > to_give_up:
-        return EncodedBlock(0, [], 0, Unread.of(complaint for _, _, complaint in unread))
+        return DoneBlock(0, unread=Unread.of(complaint for _, _, complaint in unread))
     given_up = [number for number, _, _ in unread]
     failed = sorted([*failed, *unread])
     names, count = job.classifier.class_names, len(tensors["numbers"])
@@ -103,7 +91,7 @@ def encode_block(job: BlockJob, number: int, rows: range, to_give_up: int = 0) -
     about |= {"given_up": given_up} if given_up else {}
     metadata = {"classnames": json.dumps(names, ensure_ascii=False), "about": json.dumps(about, sort_keys=True)}
     job.out.write(block_name(rows), packed_in_order(tensors, metadata))
-    return EncodedBlock(count, failed, len(rows), given_up=given_up)
+    return DoneBlock(count, failed, len(rows), given_up=given_up)
 
 
 def _encode(job: BlockJob, block: int, listed: range) -> tuple[dict[str, Tensor], list[Failed], list[Failed]]:
@@ -140,6 +128,15 @@ Features = tuple[Folder, str, list[int], list[int]]
 """A folder of feature blocks, their run, how many samples of each block have no features, and who was given up now."""
 
 
+@dataclass(frozen=True)
+class FeatureBlock:
+    """A block as it is read."""
+
+    block: Block
+    keys: list[str]  # of the samples that have features
+    failed: list[Failed]  # those that have none
+
+
 def read_block(folder: Folder, rows: range, run: str) -> FeatureBlock:
     """The features of a finished block, if it is of this run."""
     name = block_name(rows)
@@ -155,7 +152,7 @@ def read_block(folder: Folder, rows: range, run: str) -> FeatureBlock:
         return FeatureBlock(block, [keys[number] for number in block.numbers.tolist()], failed)
 
 
-def require_no_unread(done: Iterable[EncodedBlock | Labelled], advice: str = ADVICE) -> None:
+def require_no_unread(done: Iterable[DoneBlock], advice: str = ADVICE) -> None:
     """Refuse to go on without blocks that could not be read."""
     if unread := sum((block.unread for block in done), NO_UNREAD):
         raise unread.error(advice)
@@ -225,7 +222,9 @@ class BlockExtraction:
         listed = self.listing.reader(out)
         return BlockJob(run, *model, self.reading, self.on_error, out, listed, self.classifier, record, **more)
 
-    def each_block(self, function: Callable[..., Result], job: BlockJob, pool: Pool, told: OnProgress) -> list[Result]:
+    def each_block(
+        self, function: Callable[..., DoneBlock], job: BlockJob, pool: Pool, told: OnProgress
+    ) -> list[DoneBlock]:
         """Write the listing, and do the same for each block; afterwards refuse what could not be read.
 
         Samples are given up if no worker could read them: at most as many of a block as the best of them left.
@@ -252,7 +251,7 @@ class BlockExtraction:
             if number not in unread:
                 raise unless_skipped(complaint)
 
-    def encode(self, pool: Pool, out: Folder, run: str, told: OnProgress) -> list[EncodedBlock]:
+    def encode(self, pool: Pool, out: Folder, run: str, told: OnProgress) -> list[DoneBlock]:
         """Write all blocks and the listing; blocks of this run that are there are left as they are."""
         return self.each_block(encode_block, self.job(run, out), pool, told)
 
@@ -282,9 +281,8 @@ def extract_blocks(
     done = extraction.encode(pool, out, folder.id, told)
     failed = tuple(one for block in done for one in block.failed)
     given_up = [number for block in done for number in block.given_up]
-    samples = sum(block.learned for block in done)
-    blocks = [[rows.start, rows.stop] for rows in extraction.blocks]
-    record = {"dataset": extraction.dataset, "samples": samples, "failed": failed, "blocks": blocks}
+    samples = sum(block.samples for block in done)
+    record = {"dataset": extraction.dataset, "samples": samples, "failed": failed}
     record |= {"given_up": given_up} if given_up else {}
-    folder.finish({**record, "model": extraction.model, "prompts": list(prompts)})
+    folder.finish({**record, "model": extraction.model, "prompts": list(prompts)}, extraction.blocks)
     return Extracted(samples, sum(block.encoded for block in done), failed)

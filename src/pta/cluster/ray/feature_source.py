@@ -12,7 +12,8 @@ from torch import Tensor
 
 from pta.cluster.blocks.block import in_blocks
 from pta.cluster.blocks.tasks import OnPhase, Pool, Task, ThisProcess
-from pta.cluster.ray.extraction import EncodedBlock, Features, require_no_unread
+from pta.cluster.ray.extraction import Features, require_no_unread
+from pta.cluster.ray.label_block import DoneBlock
 from pta.cluster.ray.listing import BlockReader, Listing
 from pta.cluster.ray.storage import Folder, block_name, run_id
 from pta.core.samples import Samples
@@ -62,14 +63,14 @@ def _copy_rows(file: FeatureFile, folder: Folder, run: str, rows: range) -> None
     _write(folder, run, rows, torch.arange(rows.start, rows.stop), keys, file.samples.features[rows.start : rows.stop])
 
 
-def _copy_column(reader: BlockReader, folder: Folder, run: str, dim: int, block: int, rows: range) -> EncodedBlock:
-    done = EncodedBlock(len(rows), [], 0)
+def _copy_column(reader: BlockReader, folder: Folder, run: str, dim: int, block: int, rows: range) -> DoneBlock:
+    done = DoneBlock(len(rows))
     if folder.about(block_name(rows)).get("run") == run:
         return done
     try:
         numbers, keys, values = reader.values(block, rows)
     except UnreadSample as error:
-        return EncodedBlock(0, [], 0, Unread(len(rows), (str(error),)))
+        return DoneBlock(0, unread=Unread(len(rows), (str(error),)))
     with naming("the column of features"):
         if values.ndim != 2 or values.shape[1] != dim:
             raise InvalidSamples(f"every row must hold {dim} numbers, as many as the model has dimensions")

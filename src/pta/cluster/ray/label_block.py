@@ -39,12 +39,13 @@ Failed = tuple[int, str, str]
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """What a block of labels holds, in numbers."""
+class DoneBlock:
+    """What a block of features or labels holds, in numbers."""
 
-    samples: int  # with a label
-    changed: int  # with another label than zero-shot's
-    failed: list[Failed]
+    samples: int  # with features, or with a label
+    failed: Sequence[Failed] = ()
+    encoded: int = 0  # now; of features
+    changed: int = 0  # with another label than zero-shot's
     taught: int = 0  # whose label was learned, or that were not learned because they are of none of the classes
     unread: Unread = NO_UNREAD  # samples because of which the block was not written
     given_up: Sequence[int] = ()  # numbers of those that could not be read, among those that failed
@@ -60,7 +61,7 @@ def write_labels(
     failed: Sequence[Failed],
     streams: Sequence[str | None] | None = None,
     learned: Sequence[str] | None = None,
-) -> Labelled:
+) -> DoneBlock:
     """Write the rows of a block in the order of its numbers and keys.
 
     `streams` are those of the rows, and `learned` the labels that are given for them.
@@ -89,7 +90,7 @@ def write_answers(
     failed: Sequence[Failed],
     class_names: Sequence[str],
     learned: Sequence[str] | None = None,
-) -> Labelled:
+) -> DoneBlock:
     """The same for the answers to a block of one stream, sorted by number; `keys` are of the samples with answers."""
     names = pa.array(class_names, pa.string())
     said = [getattr(answers, field.name).numpy() for field in fields(answers)]
@@ -101,7 +102,7 @@ def write_answers(
     return write_labels(folder, name, about, numbers[order], every, said, failed, learned=told)
 
 
-def labelled(folder: Folder, name: str, run: str, version: int | None = None) -> Labelled | None:
+def labelled(folder: Folder, name: str, run: str, version: int | None = None) -> DoneBlock | None:
     """What is known about a block of labels, if it is there, whole, of this run and after this round of repair."""
     found = _read(folder, name, run, ["label", "zero_shot_label", "learned_label"])
     if found is None or (version is not None and found.schema.metadata.get(b"round") != str(version).encode()):
@@ -139,7 +140,7 @@ def _read(folder: Folder, name: str, run: str, columns: Sequence[str]) -> Any:
     return folder.parquet(name, take)
 
 
-def _counted(table: Any) -> Labelled:
+def _counted(table: Any) -> DoneBlock:
     label, about = table["label"], table.schema.metadata
     failed: list[Failed] = [tuple(one) for one in json.loads(about[b"failed"])]
     changed = pc.sum(pc.not_equal(label, table["zero_shot_label"])).as_py() or 0
@@ -147,4 +148,5 @@ def _counted(table: Any) -> Labelled:
     if "learned_label" in table.column_names:
         taught = pc.sum(pc.not_equal(table["learned_label"], "")).as_py() or 0
     given_up = json.loads(about.get(b"given_up", "[]"))
-    return Labelled(len(label) - label.null_count, changed, failed, taught, given_up=given_up)
+    samples = len(label) - label.null_count
+    return DoneBlock(samples, failed, changed=changed, taught=taught, given_up=given_up)

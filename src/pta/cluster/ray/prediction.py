@@ -8,23 +8,20 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from math import inf
 from typing import Any, ClassVar
 
 from pta.cluster.blocks.loop import run_passes
 from pta.cluster.blocks.replay import at_state
 from pta.cluster.blocks.tasks import OnPhase, Pool, Task, no_progress
-from pta.cluster.ray.block_memory import USUAL_MEMORY, BlockMemory
 from pta.cluster.ray.extraction import KIND as FEATURE_BLOCKS
 from pta.cluster.ray.extraction import BlockExtraction, BlockJob, Features
 from pta.cluster.ray.feature_source import FeatureRows
-from pta.cluster.ray.label_block import Failed, Labelled, labelled, write_labels
+from pta.cluster.ray.findings import USUAL_MEMORY, BlockMemory, StoredBlocks
+from pta.cluster.ray.label_block import DoneBlock, Failed, labelled, write_labels
 from pta.cluster.ray.listing import BlockRows
-from pta.cluster.ray.passes import StoredBlocks
 from pta.cluster.ray.storage import ABOUT, Folder, RunFolder, block_name, read_run, run_id
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.labels import NONE
-from pta.core.parameters import require_number
 from pta.data.label_file import label_texts
 from pta.door.files import unpack_tensors
 from pta.door.patience import Unread
@@ -62,7 +59,7 @@ class PredictedBlocks:
 
     @classmethod
     def of(
-        cls, labels: Sequence[Labelled], rounds: int = 0, repaired: int = 0, remark: str | None = None
+        cls, labels: Sequence[DoneBlock], rounds: int = 0, repaired: int = 0, remark: str | None = None
     ) -> "PredictedBlocks":
         """The sums over all blocks."""
         failed = tuple(one for block in labels for one in block.failed)
@@ -147,7 +144,6 @@ def predict_blocks(
 
     Labels that are learned are class numbers (or NONE) by the samples' keys. A worker keeps blocks of `memory` bytes.
     """
-    epsilon = require_number("epsilon", epsilon, 0.0, inf)
     inputs: dict[str, Any] = {
         "source": source.inputs,
         "epsilon": epsilon,
@@ -185,11 +181,10 @@ def predict_blocks(
     end = at_state(adapter, passed.end)
     out.write(STATE, end.to_bytes())
     result = PredictedBlocks.of(passed.answers, passed.rounds, sum(passed.repaired), passed.remark)
-    ends = [[rows.start, rows.stop] for rows in blocks]
-    record = {**vars(result), "blocks": ends, "state_after": digest_of(end)}
+    record = {**vars(result), "state_after": digest_of(end)}
     if isinstance(source, BlockExtraction):
         source.listing.write(out)  # for the next start, as the work is removed
-    folder.finish(record | ({"labels": own, "given_up": given_up} if given_up else {}))
+    folder.finish(record | ({"labels": own, "given_up": given_up} if given_up else {}), blocks)
     work.remove()
     return result
 
@@ -212,11 +207,11 @@ def predict_streams(
     job = source.job(folder.id, out, method=method, parameters=parameters, labels=labels)
     done = source.each_block(answer_streams, job, pool, told("streams", len(blocks)))
     result = PredictedBlocks.of(done)
-    folder.finish({**vars(result), "blocks": [[rows.start, rows.stop] for rows in blocks]})
+    folder.finish(vars(result), blocks)
     return result
 
 
-def answer_streams(job: BlockJob, number: int, rows: range, to_give_up: int = 0) -> Labelled:
+def answer_streams(job: BlockJob, number: int, rows: range, to_give_up: int = 0) -> DoneBlock:
     """Answer the streams of one block, one after another, and write the labels, unless that was done.
 
     A stream ends at a sample that cannot be read now, and the block is not written; its other streams go on, so that
@@ -236,10 +231,10 @@ def answer_streams(job: BlockJob, number: int, rows: range, to_give_up: int = 0)
                 unread.append(str(error.__cause__))  # the complaint without advice
         listed.require_unchanged()
     except UnreadSample as error:
-        return Labelled(0, 0, [], unread=Unread(len(rows), (str(error),)))
+        return DoneBlock(0, unread=Unread(len(rows), (str(error),)))
     unread += [complaint for number, _, complaint in failed if number in given_up]
     if len(unread) > to_give_up:
-        return Labelled(0, 0, [], unread=Unread.of(unread))
+        return DoneBlock(0, unread=Unread.of(unread))
     keys, names = [sample.key for sample in listed.samples], job.classifier.class_names
     learned = None if job.labels is None else label_texts(labels_of(job.labels, keys), names)
     about = {"run": job.run} | ({"given_up": json.dumps(sorted(given_up))} if given_up else {})
@@ -294,7 +289,7 @@ def digest_of(adapter: Adapter) -> str:
     return digest.hexdigest()
 
 
-def _finished(out: Folder, blocks: Sequence[range], run: str) -> list[Labelled] | None:
+def _finished(out: Folder, blocks: Sequence[range], run: str) -> list[DoneBlock] | None:
     """What all blocks of a finished run hold, if none was damaged since."""
     found = [labelled(out, block_name(rows, "parquet"), run) for rows in blocks]
     whole = [one for one in found if one is not None]

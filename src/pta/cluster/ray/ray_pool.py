@@ -9,9 +9,9 @@ import logging
 import os
 import secrets
 import socket
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,13 @@ import torch
 
 import pta
 from pta.cluster.blocks.tasks import OnProgress, OnResult, TaskQueue, Tasks, nothing_more, silent
-from pta.cluster.ray.elsewhere import Elsewhere
 from pta.cluster.ray.orphans import no_orphans
 from pta.errors import InvalidParameter, MachineFailure, StateMismatch, first_line
 from pta.measure.provenance import code_version
 
 LOCAL = "local"
 _ATTEMPTS = 10  # of one task, whose workers died
+_WORKERS = 3  # that try a block with samples that one could not read, before these count as unread
 _PATIENCE = 10.0  # seconds for an address to answer
 _SECONDS = 30.0  # without a block that is done, until a line says so
 _OBJECT_STORE = 2**28  # bytes; tasks and what they give back are small
@@ -104,7 +104,35 @@ def _require_answer(cluster: str) -> None:
         socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
 
 
-class RayPool:
+class Elsewhere:
+    """Who has tried which task without being able to read all of its samples, and what it gave."""
+
+    def __init__(self) -> None:
+        self._tried = defaultdict[int, set[Any]](set)
+        self._results = dict[int, Any]()
+
+    def may_do(self, worker: Any, number: int) -> bool:
+        """Whether a worker has not tried a task."""
+        return worker not in self._tried[number]
+
+    def is_needed(self, worker: Any, number: int, result: Any) -> bool:
+        """Whether another worker is to try a task that this one gave a result for."""
+        if not getattr(result, "unread", None):
+            return False
+        self._tried[number].add(worker)
+        self._results[number] = min(self._results.get(number, result), result, key=lambda one: one.unread.count)
+        return len(self._tried[number]) < _WORKERS
+
+    def best(self, number: int, result: Any) -> Any:
+        """The last result of a task, or the one with the fewest unread samples."""
+        return self._results[number] if getattr(result, "unread", None) else result
+
+    def without_more_workers(self, waiting: Iterable[int]) -> dict[int, Any]:
+        """The results of those tasks that all there are have tried."""
+        return {number: self._results[number] for number in waiting if number in self._results}
+
+
+class RayPool(AbstractContextManager["RayPool"]):
     """Actors of a connected Ray.
 
     Args:
@@ -135,9 +163,6 @@ class RayPool:
         self._shared: Any = None
         self._held: list[Any] = []  # its reference: in a list, which Ray leaves as it is
         self._keepers: dict[int, Any] = {}  # who read which block last
-
-    def __enter__(self) -> "RayPool":
-        return self
 
     def __exit__(self, *error: object) -> None:
         for actor in [*self._idle, *(actor for actor, _ in self._busy.values())]:

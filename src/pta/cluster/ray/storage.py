@@ -7,7 +7,7 @@ is refused.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,9 +187,9 @@ class RunFolder:
         """Say that blocks are to be made again."""
         self._note({}, finished=False)
 
-    def finish(self, record: Mapping[str, Any]) -> None:
+    def finish(self, record: Mapping[str, Any], blocks: Sequence[range]) -> None:
         """Note what was done, after the last block."""
-        self._note(record, finished=True)
+        self._note({**record, "blocks": [[rows.start, rows.stop] for rows in blocks]}, finished=True)
 
     def _note(self, record: Mapping[str, Any], *, finished: bool) -> None:
         own = {"kind": self.kind, "version": 1, "run": self.id, "inputs": self.inputs, "finished": finished}

@@ -13,19 +13,11 @@ from starlette.responses import Response
 
 from pta import __version__
 from pta.errors import shown
+from pta.serve.http import protocol
 from pta.serve.http.events import Events
 from pta.serve.http.gate import Endpoint, Gate, Json
 from pta.serve.http.monitoring import Metrics
 from pta.serve.http.openapi import document
-from pta.serve.http.protocol import (
-    JSON_LENGTH,
-    VERSION,
-    metadata,
-    read_arguments,
-    read_object,
-    read_request,
-    write_reply,
-)
 from pta.serve.http.security import COOKIE, PAGE, Guard, HttpSettings
 from pta.serve.operations import OPERATIONS, StreamOperation
 from pta.serve.requests import Refused
@@ -47,7 +39,7 @@ class Tensors(Response):
         if json_length is None:
             self.raw_headers.append((b"content-type", b"application/json"))
         else:
-            self.raw_headers += [(b"content-type", _BYTES.encode()), (JSON_LENGTH, b"%d" % json_length)]
+            self.raw_headers += [(b"content-type", _BYTES.encode()), (protocol.JSON_LENGTH, b"%d" % json_length)]
 
 
 def create_app(service: Service, settings: HttpSettings) -> Gate:
@@ -80,16 +72,16 @@ def _protocol(service: Service, metrics: Metrics) -> list[Endpoint]:
 
     async def infer(request: Request, _: str) -> Response:
         body = request.scope.pop("pta.body")
-        length = request.scope["pta.headers"].get(JSON_LENGTH)
+        length = request.scope["pta.headers"].get(protocol.JSON_LENGTH)
         if len(body) > _LARGE_BODY:
-            asked, wanted = await run_in_threadpool(read_request, body, length, shape)
+            asked, wanted = await run_in_threadpool(protocol.read_request, body, length, shape)
         else:
-            asked, wanted = read_request(body, length, shape)
+            asked, wanted = protocol.read_request(body, length, shape)
         del body  # pictures are copies, and both would stay until the answer
         request.scope["pta.stream"] = asked.stream
         reply = await asyncio.wrap_future(service.submit(asked))
         metrics.reply(reply)
-        return Tensors(*write_reply(reply, wanted, shape.name))
+        return Tensors(*protocol.write_reply(reply, wanted, shape.name))
 
     about: dict[str, Any] = {"name": "pta", "version": __version__, "extensions": ["binary_tensor_data"]}
     about |= {"model": shape.name, "method": shape.method, "durable": shape.durable}
@@ -99,9 +91,9 @@ def _protocol(service: Service, metrics: Metrics) -> list[Endpoint]:
         Endpoint("GET", "/v2/health/live", Json({"live": True}), "Whether the process answers"),
         Endpoint("GET", "/v2/health/ready", require_ready, asks_whether),
     ]
-    for model in (f"/v2/models/{shape.name}", f"/v2/models/{shape.name}/versions/{VERSION}"):
+    for model in (f"/v2/models/{shape.name}", f"/v2/models/{shape.name}/versions/{protocol.VERSION}"):
         endpoints += [
-            Endpoint("GET", model, Json(metadata(shape)), "Inputs and outputs"),
+            Endpoint("GET", model, Json(protocol.metadata(shape)), "Inputs and outputs"),
             Endpoint("GET", f"{model}/ready", require_ready, asks_whether),
             Endpoint("POST", f"{model}/infer", infer, "Classify and learn", "infer"),
         ]
@@ -116,7 +108,7 @@ def _streams(service: Service, events: Events) -> list[Endpoint]:
             given = request.query_params.get("dry_run", "false")
             if given.lower() not in _FLAGS:
                 raise Refused("dry_run must be true or false")
-            argument = read_arguments(operation, request.scope["pta.body"])
+            argument = protocol.read_arguments(operation, request.scope["pta.body"])
             return service.operate(name, operation.name, dry_run=_FLAGS[given.lower()], **argument)
 
         return Endpoint(operation.method, operation.path, operate, operation.summary, "operation")
@@ -156,7 +148,7 @@ def _page(guard: Guard) -> list[Endpoint]:
     """The page, which is the same for all, and the login."""
 
     async def login(request: Request, _: str) -> Response:
-        token = read_object(request.scope["pta.body"]).get("token")
+        token = protocol.read_object(request.scope["pta.body"]).get("token")
         if not isinstance(token, str):
             raise Refused("token must be a text")
         if not guard.is_token(token):

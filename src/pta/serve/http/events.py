@@ -7,7 +7,7 @@ that is raised, or is over, is an event `alarm` of its own, after the summary th
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
@@ -75,16 +75,16 @@ class Events:
     def answer(self, name: str) -> StreamingResponse:
         """The answer to one who watches."""
         self._service.version(name)  # refuses a stream that is not there
-        return _Watching(self, self.watch(name, ended=lambda: not self._service.ready))
+        return _Watching(self, self.watch(name))
 
-    async def watch(self, name: str, ended: Callable[[], bool]) -> AsyncIterator[bytes]:
-        """Events until `ended`."""
+    async def watch(self, name: str) -> AsyncIterator[bytes]:
+        """Events as long as the service takes requests."""
         feed = self._feeds.setdefault(name, _Feed())
         feed.watchers += 1
         last: int | None = None
         told = 0  # the row of the last alarm
         try:
-            while not ended():
+            while self._service.ready:
                 await self._update(name, feed)
                 alarms = [row for row in feed.alarms if row["sequence"] > told]
                 events = feed.since(last)

@@ -13,21 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pta.serve.journal import schema
 from pta.serve.journal.chain import last_link, replace_argument, unchain
 from pta.serve.journal.rows import ANSWER, AnsweredRows, GroupRows, NewRequest, StoredAnswers
-from pta.serve.journal.schema import (
-    INSERT_SOURCE,
-    PAGE,
-    WRITE_STREAM,
-    Batch,
-    SampleRow,
-    SourceRow,
-    StreamRow,
-    read_batches,
-    seal,
-    value,
-    with_seal,
-)
+from pta.serve.journal.schema import Batch, SampleRow, SourceRow, StreamRow
 
 DIGEST_BYTES = 16  # of a request; marks may follow
 ITS_BATCH = "JOIN batches b ON b.id = (SELECT max(id) FROM batches WHERE id <= s.id)"
@@ -72,18 +61,14 @@ def rows_of(request: NewRequest, row: int, source: int | None) -> list[SampleRow
     """The rows of a request's samples, from a row on."""
     content = request.features.tobytes()
     width = request.features.shape[1] * 2
-    once = (request.id_hash, _marked(request), len(request.features))
+    marks = b"" if request.learned is None else np.packbits(request.learned).tobytes()  # one bit each
+    once = (request.id_hash, request.digest + marks, len(request.features))
     rows = []
     for i, touches in enumerate(request.touches):
         feature = content[i * width : (i + 1) * width]
         id_hash, digest, size = once if i == 0 else (None, None, None)
         rows.append(SampleRow(row + i, request.stream, source, id_hash, digest, size, touches, feature))
     return rows
-
-
-def _marked(request: NewRequest) -> bytes:
-    """The digest, and which samples of the request are learned unless all are, one bit each."""
-    return request.digest + (b"" if request.learned is None else np.packbits(request.learned).tobytes())
 
 
 def places_of(marked: bytes, size: int) -> NDArray[np.int64]:
@@ -100,7 +85,7 @@ def pages_of(group: Sequence[Batch]) -> int:
     if not group:
         return 4
     rows, (row, *_) = sum([batch.span for batch in group]), group[-1].rows
-    return 8 + rows * len(row.feature) // PAGE + min(rows, row.id // 200) + min(len(group), row.id // 400)
+    return 8 + rows * len(row.feature) // schema.PAGE + min(rows, row.id // 200) + min(len(group), row.id // 400)
 
 
 def write_answers(connection: Connection, answers: StoredAnswers) -> None:
@@ -122,7 +107,7 @@ def write_answers(connection: Connection, answers: StoredAnswers) -> None:
 
 
 def _put_answers(connection: Connection, batch: int, answers: bytes) -> None:
-    connection.execute("UPDATE batches SET answers = ? WHERE id = ?", (answers + seal(batch, answers), batch))
+    connection.execute("UPDATE batches SET answers = ? WHERE id = ?", (answers + schema.seal(batch, answers), batch))
 
 
 def erase_samples(connection: Connection, source: SourceRow, until: int) -> int:
@@ -131,13 +116,13 @@ def erase_samples(connection: Connection, source: SourceRow, until: int) -> int:
     erased = 0
     query = f"SELECT DISTINCT b.id {theirs} AND b.first <= ?"
     for (id,) in connection.execute(query, (source.id, until)).fetchall():
-        (batch,) = read_batches(connection, "id = ?", id)
+        (batch,) = schema.read_batches(connection, "id = ?", id)
         gone = {row.id for row in batch.rows if row.source == source.id and batch.sequence(row) <= until}
         connection.executemany("DELETE FROM samples WHERE id = ?", [(id,) for id in gone])
         rows = [row for row in batch.rows if row.id not in gone]
         new = batch._replace(erased=batch.erased + len(gone), rows=rows).next(b"")
         connection.execute("UPDATE batches SET erased = ?, seal = ? WHERE id = ?", (new.erased, new.seal, id))
-        stored = value(connection, "SELECT answers FROM batches WHERE id = ?", id)
+        stored = schema.value(connection, "SELECT answers FROM batches WHERE id = ?", id)
         if not rows:
             connection.execute("UPDATE batches SET answers = NULL WHERE id = ?", (id,))
         elif stored is not None:
@@ -145,11 +130,11 @@ def erase_samples(connection: Connection, source: SourceRow, until: int) -> int:
             answers[[row - id for row in gone]] = 0
             _put_answers(connection, id, answers.tobytes())
         erased += len(gone)
-    first = value(connection, f"SELECT b.first + s.id - b.id {theirs} ORDER BY s.id LIMIT 1", source.id)
+    first = schema.value(connection, f"SELECT b.first + s.id - b.id {theirs} ORDER BY s.id LIMIT 1", source.id)
     if first is None:
         connection.execute("DELETE FROM sources WHERE id = ?", (source.id,))
     else:
-        connection.execute(INSERT_SOURCE, with_seal(*source._replace(first=first)))
+        connection.execute(schema.INSERT_SOURCE, schema.with_seal(*source._replace(first=first)))
     return erased
 
 
@@ -172,7 +157,7 @@ def delete_stream(connection: Connection, stream: StreamRow) -> StreamRow:
     for table in ("samples", "batches", "operations", "sources"):
         connection.execute(f"DELETE FROM {table} WHERE stream = ?", (stream.id,))
     new = stream._replace(is_deleted=1, link=b"")
-    connection.execute(WRITE_STREAM, with_seal(*new))
+    connection.execute(schema.WRITE_STREAM, schema.with_seal(*new))
     return new
 
 
@@ -188,9 +173,9 @@ def drop_samples(connection: Connection, stream: StreamRow, sequence: int) -> tu
             UNION ALL SELECT time FROM operations WHERE stream = ?1 AND sequence <= ?2
         )
     """
-    end = value(connection, across, stream.id, sequence, sequence)
+    end = schema.value(connection, across, stream.id, sequence, sequence)
     end = min(sequence, stream.last) if end is None else end
-    time = value(connection, last_time, stream.id, end)
+    time = schema.value(connection, last_time, stream.id, end)
     if time is None:
         return stream, {}
     counts = f"SELECT source, count(*) FROM samples WHERE id IN ({_DROPPED}) GROUP BY source"
@@ -199,5 +184,5 @@ def drop_samples(connection: Connection, stream: StreamRow, sequence: int) -> tu
     unchain(connection, "batches", "stream = ? AND first <= ?", stream.id, end)
     connection.execute("DELETE FROM batches WHERE stream = ? AND first <= ?", (stream.id, end))
     new = stream._replace(dropped=end, dropped_time=time, link=last_link(connection, stream.id))
-    connection.execute(WRITE_STREAM, with_seal(*new))
+    connection.execute(schema.WRITE_STREAM, schema.with_seal(*new))
     return new, dropped

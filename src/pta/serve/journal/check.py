@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pta.errors import UnreadableFile, explaining, family, first_line
+from pta.serve.journal import schema
 from pta.serve.journal.chain import broken_links, missing_before
 from pta.serve.journal.data_folder import (
     FILE_NAME,
@@ -23,23 +24,7 @@ from pta.serve.journal.data_folder import (
     require_plain_data,
 )
 from pta.serve.journal.loss import Witnesses, is_damaged
-from pta.serve.journal.schema import (
-    Batch,
-    SampleCounts,
-    SampleRow,
-    SourceRow,
-    StreamRow,
-    are_answers_whole,
-    batch_texts,
-    checksum,
-    connect_to_read,
-    log_of,
-    read_streams,
-    remove_database,
-    seal,
-    seal_of_batch,
-    unreadable,
-)
+from pta.serve.journal.schema import Batch, SampleCounts, SampleRow, SourceRow, StreamRow
 
 _BATCHES = """
     SELECT id, stream, first, span, erased, time, group_, rest, operation, seal, answers, link, after,
@@ -57,17 +42,17 @@ _SEALED = {
 def check_folder(folder: Path) -> list[str]:
     """What is wrong with the journal and the states of a data folder, which may be in use. Nothing is changed."""
     path = _journal_in(folder)
-    if is_damaged(log := log_of(path)):
+    if is_damaged(log := schema.log_of(path)):
         return [f"{log} is damaged: groups after the damage would be lost", *damaged_states(folder)]
     witnesses = Witnesses.of(folder)
     try:
-        with closing(connect_to_read(path)) as connection:
+        with closing(schema.connect_to_read(path)) as connection:
             connection.execute("BEGIN")  # all of it at one moment, also where a service writes
-            problems = [*damage(connection), *witnesses.lost(read_streams(connection))]
+            problems = [*damage(connection), *witnesses.lost(schema.read_streams(connection))]
     except sqlite3.Error as error:
         if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
             raise UnreadableFile(f"cannot open {path}: {first_line(error)}; its folder must be writable") from None
-        problems = [str(unreadable(path, error))]
+        problems = [str(schema.unreadable(path, error))]
     return [*problems, *damaged_states(folder)]
 
 
@@ -107,8 +92,8 @@ def _damage_of_batches(connection: sqlite3.Connection, counts: SampleCounts) -> 
         while sample[0] < end:
             rows.append(sample)
             sample = next(samples, _NO_SAMPLE)
-        of_seal, of_link = batch_texts(before, batch[:9])
-        if seal_of_batch(of_seal, rows) != sealed:
+        of_seal, of_link = schema.batch_texts(before, batch[:9])
+        if schema.seal_of_batch(of_seal, rows) != sealed:
             yield f"{_place(batch, names)}: a sample is not as it was written"
         elif stream not in names:
             yield f"group of row {id}: its stream is missing"
@@ -119,9 +104,9 @@ def _damage_of_batches(connection: sqlite3.Connection, counts: SampleCounts) -> 
                     by_source[row[2]] += 1
                 else:
                     yield f"{_place(batch, names)}: the source of a sample is missing"
-        if answers is not None and not are_answers_whole(id, answers):
+        if answers is not None and not schema.are_answers_whole(id, answers):
             yield f"group of row {id}: the stored answers are not as they were written"
-        if (found != checksum(of_link)[:4]) if after is None else (after != before):
+        if (found != schema.checksum(of_link)[:4]) if after is None else (after != before):
             yield missing_before(connection, "batches", id)
         before = found
     if sample is not _NO_SAMPLE:
@@ -136,7 +121,7 @@ def damage_of_rows(connection: sqlite3.Connection, table: str) -> Iterator[str]:
     """The rows of a small table that are not as they were written."""
     kind, columns = _SEALED[table]
     for number, *values, found in connection.execute(f"SELECT rowid, {columns} FROM {table}"):
-        if seal(*values) != found:
+        if schema.seal(*values) != found:
             yield f"{kind} {number} of table {table} is not as it was written"
 
 
@@ -151,11 +136,11 @@ def back_up(folder: Path, target: Path) -> None:
     with explaining(f"cannot write {copy}"):
         try:
             _copy_states(folder, target)  # also before, because the service may remove some of them meanwhile
-            remove_database(part)
+            schema.remove_database(part)
             part.touch(0o600)
-            with closing(connect_to_read(path)) as source, closing(sqlite3.connect(part)) as into:
+            with closing(schema.connect_to_read(path)) as source, closing(sqlite3.connect(part)) as into:
                 source.backup(into)
-                last = {stream.id: stream.last for stream in read_streams(into)}
+                last = {stream.id: stream.last for stream in schema.read_streams(into)}
             with part.open("rb+") as file:
                 os.fsync(file.fileno())
             _copy_states(folder, target)
@@ -163,7 +148,7 @@ def back_up(folder: Path, target: Path) -> None:
                 shutil.rmtree(newer) if newer.is_dir() else newer.unlink()
             part.replace(copy)
         except sqlite3.Error as error:
-            remove_database(part)
+            schema.remove_database(part)
             raise family(error)(f"cannot copy {path} to {copy}: {first_line(error)}") from None
 
 

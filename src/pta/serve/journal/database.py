@@ -14,21 +14,10 @@ from threading import Lock
 from typing import Any
 
 from pta.errors import FileInUse, InvalidParameter, MachineFailure, first_line
+from pta.serve.journal import schema
 from pta.serve.journal.data_folder import remove_leftovers
 from pta.serve.journal.loss import CountFile, count_of
-from pta.serve.journal.schema import (
-    UPDATE_ABOUT,
-    WRITE_STREAM,
-    Batch,
-    SampleCounts,
-    SourceRow,
-    StreamRow,
-    connect,
-    read_batches,
-    stored_and_newest_streams,
-    value,
-    with_seal,
-)
+from pta.serve.journal.schema import Batch, SampleCounts, SourceRow, StreamRow
 from pta.serve.open_files import is_out_of_files
 
 _PAGES_IN_LOG = 4000  # before a checkpoint: 32 MB
@@ -43,7 +32,7 @@ class JournalDatabase:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.reader, self.writer = connect(path), connect(path)
+        self.reader, self.writer = schema.connect(path), schema.connect(path)
         self.writing, self._reading = Lock(), Lock()
         self._pages = 0  # in the log, at most
         self.newer_streams: dict[int, StreamRow] = {}  # than their rows on the disk
@@ -62,7 +51,7 @@ class JournalDatabase:
     def read_batches(self, where: str, *parameters: object) -> list[Batch]:
         """The batches that fulfil a condition, which also gives their order, with their samples."""
         with self._reading:
-            return list(read_batches(self.reader, where, *parameters))
+            return list(schema.read_batches(self.reader, where, *parameters))
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -98,14 +87,14 @@ class JournalDatabase:
         if self.newer_streams:
             with suppress(MachineFailure):
                 with self.transaction() as connection:
-                    rows = [with_seal(*stream) for stream in self.newer_streams.values()]
-                    connection.executemany(WRITE_STREAM, rows)
+                    rows = [schema.with_seal(*stream) for stream in self.newer_streams.values()]
+                    connection.executemany(schema.WRITE_STREAM, rows)
                 self.newer_streams = {}
 
     def mark_erasing(self, is_erasing: int) -> None:
         """Note in a transaction that bytes of deleted rows may be left in the files, or that none are."""
         identity, used = self.writer.execute("SELECT identity, used FROM about").fetchone()
-        self.writer.execute(UPDATE_ABOUT, with_seal(identity, is_erasing, used))
+        self.writer.execute(schema.UPDATE_ABOUT, schema.with_seal(identity, is_erasing, used))
 
     def add_pages(self, count: int) -> None:
         """So many pages were added to the log, which is emptied when it is long."""
@@ -140,7 +129,7 @@ class JournalDatabase:
         try:
             self.writer.execute("VACUUM")
             with self._reading:
-                is_busy = value(self.writer, "PRAGMA wal_checkpoint(TRUNCATE)")
+                is_busy = schema.value(self.writer, "PRAGMA wal_checkpoint(TRUNCATE)")
             remove_leftovers(self.path.parent)
         except (sqlite3.Error, OSError) as error:
             raise MachineFailure(
@@ -165,7 +154,7 @@ class Registry:
     def __init__(self, database: JournalDatabase, counts: SampleCounts) -> None:
         self._database = database
         self.counts = counts
-        streams = list(stored_and_newest_streams(database.reader))
+        streams = list(schema.stored_and_newest_streams(database.reader))
         self.streams = {newest.id: newest for _, newest in streams}
         database.newer_streams = {newest.id: newest for stored, newest in streams if newest != stored}
         self.numbers = {stream.name: stream.id for stream in self.streams.values()}  # also of deleted ones
@@ -173,7 +162,7 @@ class Registry:
         self._time = max((stream.time for stream in self.streams.values()), default=0.0)
         self._written = count_of(self.streams.values())
         queries = ("SELECT operation FROM batches ORDER BY id DESC LIMIT 1", "SELECT max(id) FROM operations")
-        self.operation: int = max(value(database.writer, query) or 0 for query in queries)
+        self.operation: int = max(schema.value(database.writer, query) or 0 for query in queries)
         self.read_links()
         self.read_sources()
         self._last_source = max(self.source_names, default=0)
@@ -183,7 +172,7 @@ class Registry:
     def read_links(self) -> None:
         """The ends of both chains."""
         self.links = {
-            table: value(self._database.writer, f"SELECT link FROM {table} ORDER BY id DESC LIMIT 1") or b""
+            table: schema.value(self._database.writer, f"SELECT link FROM {table} ORDER BY id DESC LIMIT 1") or b""
             for table in ("batches", "operations")
         }
 

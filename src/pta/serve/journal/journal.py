@@ -8,7 +8,7 @@ import json
 import sqlite3
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -44,7 +44,7 @@ _FIND = f"""
 """
 
 
-class Journal:
+class Journal(AbstractContextManager["Journal"]):
     """The journal of a data folder, which this process owns until `close`. Streams go by their numbers."""
 
     is_durable = True
@@ -90,9 +90,6 @@ class Journal:
         with self._database.writing:
             self._database.write_streams()
             self._held.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -15,73 +15,49 @@ from sqlite3 import Connection
 from typing import Any
 
 from pta.errors import UnreadableFile, family, reason
+from pta.serve.journal import schema
 from pta.serve.journal.chain import breaks, broken_links, cut_streams
 from pta.serve.journal.check import damage, damage_of_rows
 from pta.serve.journal.data_folder import SET_ASIDE, keep_private, make_private_folder
 from pta.serve.journal.loss import CountFile, Witnesses, count_of, is_damaged
-from pta.serve.journal.schema import (
-    INSERT_BATCH,
-    INSERT_OPERATION,
-    INSERT_SAMPLE,
-    UPDATE_ABOUT,
-    WRITE_STREAM,
-    Batch,
-    StreamRow,
-    are_answers_whole,
-    connect,
-    connect_to_read,
-    log_of,
-    new_journal,
-    operation_columns,
-    read_batches,
-    read_streams,
-    seal,
-    stored_and_newest_streams,
-    unreadable,
-    value,
-    with_seal,
-)
+from pta.serve.journal.schema import Batch, StreamRow
 
 _LEFT_OUT = 2**20  # sequence numbers: more than are written between two snapshots, or are in one log
 
 
 def repair_journal(path: Path) -> None:
     """Cut a damaged journal after its last whole group, and set aside what is newer; leave a whole one as it is."""
-    witnesses, log = Witnesses.of(path.parent), log_of(path)
+    witnesses, log = Witnesses.of(path.parent), schema.log_of(path)
     has_lost = is_damaged(log)  # SQLite itself cuts the log before the first damage
-    with closing(connect_to_read(path)) as old:
+    with closing(schema.connect_to_read(path)) as old:
+        streams = schema.stored_and_newest_streams
         has_damage = _finds(damage(old))
-        has_lost = has_lost or _finds(broken_links(old)) or _finds(_lost(witnesses, old))
-        has_lost = has_lost or (has_damage and _finds(_newer_streams(old)))  # whose last numbers may be cut
+        has_lost = has_lost or _finds(broken_links(old)) or _finds(witnesses.lost(newest for _, newest in streams(old)))
+        if has_damage and not has_lost:
+            has_lost = _finds(
+                newest for stored, newest in streams(old) if newest != stored
+            )  # whose last numbers may be cut
     if not (has_damage or has_lost):
         return
     try:
         if has_damage or is_damaged(log):
             _keep(path, log)
-        with closing(connect(path)) as connection:  # so that no later file is read with its log
+        with closing(schema.connect(path)) as connection:  # so that no later file is read with its log
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         if has_damage:
-            with new_journal(path) as into, closing(connect_to_read(path)) as old:
+            with schema.new_journal(path) as into, closing(schema.connect_to_read(path)) as old:
                 _copy_small_tables(old, into, path)
                 _copy_groups(old, into)
                 _go_on(into, witnesses, path.parent, has_lost)
         else:
-            with closing(connect(path)) as into:
+            with closing(schema.connect(path)) as into:
                 into.execute("BEGIN IMMEDIATE")
                 _go_on(into, witnesses, path.parent, has_lost)
                 into.execute("COMMIT")
     except OSError as error:
         raise family(error)(f"cannot repair {path}: {reason(error)}") from None
-    with closing(connect_to_read(path)) as repaired:
-        _write_count(path.parent, count_of(read_streams(repaired)))
-
-
-def _lost(witnesses: Witnesses, connection: Connection) -> Iterator[str]:
-    yield from witnesses.lost(read_streams(connection))
-
-
-def _newer_streams(connection: Connection) -> Iterator[StreamRow]:
-    yield from (newest for stored, newest in stored_and_newest_streams(connection) if newest != stored)
+    with closing(schema.connect_to_read(path)) as repaired:
+        _write_count(path.parent, count_of(schema.read_streams(repaired)))
 
 
 def _finds(problems: Iterator[object]) -> bool:
@@ -95,7 +71,7 @@ def _keep(path: Path, log: Path) -> None:
     """Copy a damaged journal and its log, as they are, to names that are free."""
     names = (path.with_name(f"{path.name}.damaged{number}") for number in chain([""], (f"-{n}" for n in count(2))))
     kept = next(name for name in names if not name.exists())
-    for file, copy in ((log, log_of(kept)), (path, kept)):
+    for file, copy in ((log, schema.log_of(kept)), (path, kept)):
         if file.exists():
             shutil.copyfile(file, copy)
             keep_private(copy)
@@ -103,7 +79,7 @@ def _keep(path: Path, log: Path) -> None:
 
 def _go_on(connection: Connection, witnesses: Witnesses, folder: Path, has_lost: bool) -> None:
     """Set aside what is newer than the rows that are there, and use no number of a lost one again."""
-    streams = read_streams(connection)
+    streams = schema.read_streams(connection)
     _write_count(folder, max(witnesses.count, 1 + count_of(streams)))  # refused until the repair has ended
     numbers = (folder / SET_ASIDE / str(number) for number in count(1))
     aside = next(one for one in numbers if not one.exists())
@@ -119,11 +95,11 @@ def _go_on(connection: Connection, witnesses: Witnesses, folder: Path, has_lost:
         last = stream.last
         if has_lost:
             last = _LEFT_OUT + max(last, newest.pop(stream.id, 0))
-        connection.execute(WRITE_STREAM, with_seal(*stream._replace(last=last)))
+        connection.execute(schema.WRITE_STREAM, schema.with_seal(*stream._replace(last=last)))
     if has_lost:
         identity, is_erasing, used, _ = connection.execute("SELECT * FROM about").fetchone()
-        columns = with_seal(identity, is_erasing, _LEFT_OUT + max(used, *newest.values(), 0))
-        connection.execute(UPDATE_ABOUT, columns)
+        columns = schema.with_seal(identity, is_erasing, _LEFT_OUT + max(used, *newest.values(), 0))
+        connection.execute(schema.UPDATE_ABOUT, columns)
 
 
 def _end(connection: Connection, stream: StreamRow) -> int:
@@ -134,7 +110,7 @@ def _end(connection: Connection, stream: StreamRow) -> int:
             coalesce((SELECT max(sequence) FROM operations WHERE stream = ?1), 0)
         )
     """
-    return max(stream.dropped, value(connection, query, stream.id))
+    return max(stream.dropped, schema.value(connection, query, stream.id))
 
 
 def _write_count(folder: Path, number: int) -> None:
@@ -149,7 +125,7 @@ def _copy_small_tables(old: Connection, into: Connection, path: Path) -> None:
             problem = next(damage_of_rows(old, table), None)
             rows = old.execute(f"SELECT * FROM {table}").fetchall()
         except sqlite3.Error as error:
-            raise unreadable(path, error) from None
+            raise schema.unreadable(path, error) from None
         if problem is not None:
             raise UnreadableFile(f"{path} cannot be repaired: {problem}; restore a backup")
         for row in rows:
@@ -166,26 +142,26 @@ def _copy_groups(old: Connection, into: Connection) -> None:
             for batch in group:
                 linked = batch.next(last)
                 last, kept = linked.link, batch.operation
-                into.executemany(INSERT_SAMPLE, batch.rows)
-                into.execute(INSERT_BATCH, linked.columns())
-                answers = value(old, "SELECT answers FROM batches WHERE id = ?", batch.id)
-                if answers is not None and are_answers_whole(batch.id, answers):
+                into.executemany(schema.INSERT_SAMPLE, batch.rows)
+                into.execute(schema.INSERT_BATCH, linked.columns())
+                answers = schema.value(old, "SELECT answers FROM batches WHERE id = ?", batch.id)
+                if answers is not None and schema.are_answers_whole(batch.id, answers):
                     into.execute("UPDATE batches SET answers = ? WHERE id = ?", (answers, batch.id))
     last = b""
     for row in operations:
         if row[0] < end:
-            *_, last, _ = columns = operation_columns(row[:-1], last)
-            into.execute(INSERT_OPERATION, columns)
+            *_, last, _ = columns = schema.operation_columns(row[:-1], last)
+            into.execute(schema.INSERT_OPERATION, columns)
 
 
 def _whole_groups(connection: Connection, end: int) -> Iterator[list[Batch] | None]:
     """The groups before the first damage, and before an operation; None after them if there are more."""
     group: list[Batch] = []
-    streams = {stream.id for stream in read_streams(connection)}
+    streams = {stream.id for stream in schema.read_streams(connection)}
     sources = {None, *(id for (id,) in connection.execute("SELECT id FROM sources"))}
     try:
         gap = _first_gap(connection, "batches")
-        for batch in read_batches(connection, "1 ORDER BY id"):
+        for batch in schema.read_batches(connection, "1 ORDER BY id"):
             if not batch.is_whole() or batch.operation >= end or batch.id >= gap:
                 break
             if batch.stream not in streams or not sources.issuperset(row.source for row in batch.rows):
@@ -213,7 +189,7 @@ def _whole_operations(connection: Connection) -> tuple[list[tuple[Any, ...]], in
         for row in connection.execute(f"SELECT {columns} FROM operations ORDER BY id"):
             if row[0] >= gap:
                 return rows, rows[-1][0] + 1 if rows else 1  # what comes after a missing one is cut, too
-            if seal(*row[:-1]) != row[-1]:
+            if schema.seal(*row[:-1]) != row[-1]:
                 return rows, row[0]
             rows.append(row)
     except sqlite3.Error:

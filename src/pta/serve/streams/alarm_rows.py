@@ -6,29 +6,26 @@ from threading import Event, Thread
 
 from pta.errors import MachineFailure
 from pta.serve.journal.journal import JournalLike
-from pta.serve.journal.rows import OperationRow
 from pta.serve.streams.health import AlarmRow
 from pta.serve.streams.live_stream import LiveStream
 from pta.serve.streams.stage import errors_told_to
 from pta.serve.streams.stream_set import RestingStream, StreamSet
 
 
-def write_alarms(journal: JournalLike, stream: LiveStream, rows: Iterable[AlarmRow]) -> list[OperationRow]:
-    """Write rows, which decide from now on what is learned; a journal that is read-only takes none."""
+def write_alarms(journal: JournalLike, stream: LiveStream, rows: Iterable[AlarmRow]) -> None:
+    """Write rows, which decide from now on what is learned, and let them take effect on answers.
+
+    A journal that is read-only takes none.
+    """
     written = []
     with suppress(MachineFailure):
         for row in () if stream.gone else rows:
             written.append(journal.operate(stream.number, "alarm", row))
             stream.reactions[row["kind"]] = row["reaction"]  # `note` if it is over
-    return written
-
-
-def apply_alarms(stream: LiveStream, written: Iterable[OperationRow]) -> None:
-    """Let what was written take effect on answers."""
     with stream.lock:
-        for row in written:
-            stream.add_operation(row)
-            stream.state.sequence = row.sequence
+        for operation in written:
+            stream.add_operation(operation)
+            stream.state.sequence = operation.sequence
 
 
 class Clock:
@@ -63,9 +60,5 @@ class Clock:
 
 def _load(streams: StreamSet, resting: RestingStream) -> None:
     """Load a stream, which is looked at then; one that cannot be loaded is tried again after as long."""
-
-    def wait(_: Exception) -> None:
-        resting.silence.begin()
-
-    with errors_told_to(wait), streams.using(resting.name):
+    with errors_told_to(lambda _: resting.silence.begin()), streams.using(resting.name):
         pass

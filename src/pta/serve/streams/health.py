@@ -58,13 +58,9 @@ class Health:
         numbers = {kind: dict(row["numbers"]) for kind, row in self._standing.items() if kind != SILENT}
         self.monitor.memory.standing = numbers
 
-    def pack(self) -> Monitored:
-        """A copy of what the monitor keeps."""
-        return self.monitor.pack()
-
     def rest(self) -> Monitored:
         """What the monitor keeps, which is forgotten here until `wake`."""
-        kept = self.pack()
+        kept = self.monitor.pack()
         del self.monitor
         return kept
 

@@ -78,12 +78,6 @@ class Adapters:
                 learned.values[name], learned.rows[name] = tensor[differ], differ
         return learned
 
-    def with_learned(self, learned: Learned) -> Adapter:
-        """One that has learned this."""
-        adapter = self.new()
-        adapter.put_rows(*learned)
-        return adapter
-
     def give_back(self, adapter: Adapter, learned: Learned) -> None:
         """One that has learned this is not used any more."""
         rows = learned.rows

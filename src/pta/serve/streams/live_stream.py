@@ -38,11 +38,6 @@ class PackedStream(NamedTuple):
     rest: dict[str, Any]  # of the fields of the state
     monitored: Monitored
 
-    @property
-    def size(self) -> int:
-        """The bytes of both."""
-        return self.learned.size + sum(tensor.nbytes for tensor in self.monitored[0].values())
-
 
 class LiveStream:
     """The state of a stream, the operations on it, and what was answered.
@@ -111,14 +106,17 @@ class LiveStream:
     @property
     def size(self) -> int:
         """About how many bytes it takes while it is packed."""
-        packed = 0 if self.packed is None else self.packed.size
-        return _BYTES_BESIDE + self.statistics.size + packed
+        size = _BYTES_BESIDE + self.statistics.size
+        if self.packed is not None:
+            size += self.packed.learned.size + sum(tensor.nbytes for tensor in self.packed.monitored[0].values())
+        return size
 
     def unpack(self, adapters: Adapters) -> None:
         """Have a state and a monitor again."""
         assert self.packed is not None  # as it rests
         learned, (classes, counts), rest, monitored = self.packed
-        adapter = adapters.with_learned(learned)
+        adapter = adapters.new()
+        adapter.put_rows(*learned)
         touches = np.zeros(adapter.classifier.classes, np.int64)
         touches[classes] = counts
         self.state = StreamState(adapter, touches, **rest)
@@ -138,7 +136,7 @@ class LiveStream:
             position = self.health.position
             if self.past is None or self.gone or position == self._measured:
                 return True
-            monitored = self.health.pack() if self.packed is None else self.packed.monitored
+            monitored = self.health.monitor.pack() if self.packed is None else self.packed.monitored
             self._measured = position
         try:
             self.past.keep_monitor(monitored)

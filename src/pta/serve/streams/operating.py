@@ -4,23 +4,23 @@ There is one method for each operation of `pta.serve.operations`.
 """
 
 import time as clock
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pta.core.labels import NONE
-from pta.errors import MachineFailure, UserMistake, nearest
+from pta.errors import MachineFailure, UserMistake, nearest, shown
 from pta.methods.frozen import frozen_warning
 from pta.serve.journal.journal import JournalLike
 from pta.serve.journal.rows import OperationRow
 from pta.serve.open_files import require_free_files
-from pta.serve.requests import Refused, SampleLabel
+from pta.serve.requests import Refused, SampleLabel, id_hash
 from pta.serve.streams.answering import StreamState
 from pta.serve.streams.corrections import Corrections
 from pta.serve.streams.history import History
-from pta.serve.streams.labelled_samples import require_sample, sequences_of
 from pta.serve.streams.labels import label_argument
 from pta.serve.streams.live_stream import LiveStream
 from pta.serve.streams.past import Past, imported_adapter
@@ -35,33 +35,19 @@ Done = dict[str, Any]
 """The stream, the operation, how many samples it concerns, and its row; of labels also how many are replayed."""
 
 
+@dataclass(frozen=True)
 class Operating:
-    """One operation on a stream, which answers and learns meanwhile; there is one at a time per stream.
+    """One operation on a stream, which answers and learns meanwhile; there is one at a time per stream."""
 
-    Args:
-        kind: the name of the operation.
-        dry_run: whether only the samples that it concerns are counted.
-    """
-
-    def __init__(
-        self,
-        served: ServedModel,
-        journal: JournalLike,
-        streams: StreamSet,
-        pipeline: Pipeline,
-        saving: Saving | None,
-        corrections: Corrections,
-        stream: LiveStream,
-        kind: str,
-        dry_run: bool,
-    ) -> None:
-        self._served = served
-        self._journal = journal
-        self._streams = streams
-        self._pipeline, self._saving, self._corrections = pipeline, saving, corrections
-        self._stream = stream
-        self._kind = kind
-        self._dry_run = dry_run
+    _served: ServedModel
+    _journal: JournalLike
+    _streams: StreamSet
+    _pipeline: Pipeline
+    _saving: Saving | None
+    _corrections: Corrections
+    _stream: LiveStream
+    _kind: str  # the name of the operation
+    _dry_run: bool  # whether only the samples that it concerns are counted
 
     def operate(self, argument: Mapping[str, Any]) -> Done:
         """Do it, or only count."""
@@ -137,10 +123,10 @@ class Operating:
             raise Refused(f"{self._served.method} does not learn labels; pta, wpta and tda do", 409)
         names = [one.label for one in labels if one.label is not None]
         numbers: dict[str | None, int] = {None: NONE, **dict(zip(names, self._numbers(names), strict=True))}
-        given = {s: numbers[one.label] for s, one in zip(sequences_of(past, stream, labels), labels, strict=True)}
+        given = {s: numbers[one.label] for s, one in zip(self._sequences_of(labels), labels, strict=True)}
         sources = past.journal.sources_of(past.number, given)
         for sequence in given:
-            require_sample(past, stream, sequence, sequence in sources)
+            self._require_sample(sequence, sequence in sources)
         argument = label_argument({sequence: (sources[sequence], label) for sequence, label in given.items()})
         after = self._history_after(argument)
         last = stream.state.sequence
@@ -150,6 +136,48 @@ class Operating:
         if not self._dry_run:
             self._corrections.begin(stream)
         return done | {"replayed": replayed}
+
+    def _sequences_of(self, labels: Sequence[SampleLabel]) -> Iterator[int]:
+        """The sequence numbers of the samples that labels name: by number, or by the id of a request and a place."""
+        past = self._past
+        for one in labels:
+            if one.id is None:
+                assert one.sequence is not None  # as the door requires one of the two
+                yield one.sequence
+                continue
+            found = past.journal.find(past.number, id_hash(one.id))
+            if found is None:
+                raise Refused(
+                    f"stream {self._stream.name} has no sample with the id {shown(one.id)}: it was not learned, was "
+                    "erased, or was dropped for room",
+                    404,
+                )
+            if one.place not in found.places:
+                places = f"0 to {found.places[-1]}"
+                if len(found.places) <= found.places[-1]:
+                    places = ", ".join(map(str, found.places))
+                raise Refused(f"the id {shown(one.id)} has samples at places {places}, not at {one.place}")
+            yield int(found.sequences[found.places == one.place][0])
+
+    def _require_sample(self, sequence: int, is_there: bool) -> None:
+        """Refuse a row that is not a learned sample, or is one that no replay reaches."""
+        past, stream = self._past, self._stream
+        imports = [row.sequence for row in stream.history.in_force if row.kind == "import"]
+        if sequence < max(imports, default=0):
+            raise Refused(
+                f"sequence {sequence} is before the import at {imports[-1]}, which the state starts from; "
+                "undo or rewind the import to label it",
+                409,
+            )
+        past.require_kept(sequence - 1)
+        if is_there:
+            return
+        kinds = {row.sequence: row.kind for row in stream.operations}
+        if sequence in kinds:
+            raise Refused(f"sequence {sequence} is the operation {kinds[sequence]}, not a sample")
+        if sequence > past.last:
+            raise Refused(f"sequence {sequence} is not in the journal of {stream.name}, which ends at {past.last}", 404)
+        raise Refused(f"stream {stream.name} has no sample {sequence}: it was erased, or never learned", 404)
 
     def _answers(self, answers: str) -> Done:
         return self._write({"answers": answers})

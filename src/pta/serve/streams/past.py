@@ -103,9 +103,8 @@ class Snapshots:
         for folder in (self._folder.parent.parent, self._folder.parent, self._folder):
             make_private_folder(folder)
         part = self._folder / _UNFINISHED.format(f"{new.sequence:020}")
-        stream: dict[str, Any]
-        stream = {"sequence": new.sequence, "time": new.time, "fingerprint": new.fingerprint, "made_by": made_by()}
-        stream |= {"touches": new.touches}
+        stream: dict[str, Any] = {"sequence": new.sequence, "time": new.time, "fingerprint": new.fingerprint}
+        stream |= {"made_by": made_by(), "touches": new.touches}
         about = {"kind": _KIND, "version": _VERSION, "position": new.position, "classes": new.classes, "stream": stream}
         content = pack_tensors(new.learned.packed(), about)
         write_atomically(part, content)
@@ -140,10 +139,6 @@ class Snapshots:
         for one in reversed(self.saved):
             if one.sequence <= until and agrees(one, history) and not history.spans(one.sequence, dropped):
                 yield one
-
-    def agreeing(self, history: History, after: int) -> list[SavedState]:
-        """Those after a row that agree with a history."""
-        return [one for one in self.saved if one.sequence > after and agrees(one, history)]
 
     def remove(self, first: int, last: int) -> None:
         """Remove those between two rows, both included."""

@@ -3,6 +3,7 @@
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from threading import Condition, Thread
 from typing import Any
@@ -27,19 +28,17 @@ Outcome = NDArray[np.float32] | Exception
 """The features of a request, B×d, or what is wrong with one of its pictures."""
 
 
+@dataclass(eq=False)
 class _Task:
     """The pictures of a request on their way to features."""
 
-    def __init__(
-        self, pictures: Sequence[bytes], is_answered: Callable[[], bool], done: Callable[[Outcome], None]
-    ) -> None:
-        self.pictures = pictures
-        self.is_answered = is_answered
-        self.done = done
-        self.begun = 0  # pictures that are decoded or being decoded
-        self.under_way = 0  # of these, the ones that are not encoded yet
-        self.features: dict[int, NDArray[np.float32]] = {}
-        self.wrong: dict[int, Exception] = {}
+    pictures: Sequence[bytes]
+    is_answered: Callable[[], bool]
+    done: Callable[[Outcome], None]
+    begun: int = 0  # pictures that are decoded or being decoded
+    under_way: int = 0  # of these, the ones that are not encoded yet
+    features: dict[int, NDArray[np.float32]] = field(default_factory=dict)
+    wrong: dict[int, Exception] = field(default_factory=dict)
 
     @property
     def has_more(self) -> bool:

@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from pta.errors import MachineFailure, UserMistake
-from pta.serve.journal.journal import JournalLike
+from pta.serve.journal.journal import Journal, JournalLike
 from pta.serve.journal.rows import Answers, Committed, Found, NewRequest
 from pta.serve.requests import Refused, Result
-from pta.serve.streams.alarm_rows import apply_alarms, write_alarms
+from pta.serve.streams.alarm_rows import write_alarms
 from pta.serve.streams.answering import Answered, Scored, answer, answer_zero_shot, rounded, score, warm_up
 from pta.serve.streams.health import AlarmRow
 from pta.serve.streams.live_stream import LiveStream
@@ -58,12 +58,12 @@ class Pipeline:
         journal: JournalLike,
         pending: PendingRequests,
         streams: StreamSet,
-        saving: Callable[[], Saving | None],
     ) -> None:
         self._journal = journal
         self._pending = pending
         self._quota, self._reject_holds = settings.quota, settings.reject_holds
-        self._streams, self._saving = streams, saving
+        self._streams = streams
+        self.saving = Saving(served, settings, journal, streams, self.between) if isinstance(journal, Journal) else None
         streams.on_load = self._begin
         adapter = served.fresh()
         warm_up(adapter)
@@ -105,8 +105,8 @@ class Pipeline:
     def _begin(self, stream: LiveStream) -> None:
         """A stream was loaded: another reaction may be chosen than before, and its replay may have taken long."""
         self.look_at(stream)
-        if (saving := self._saving()) is not None:
-            saving.save_if_due(stream)
+        if self.saving is not None:
+            self.saving.save_if_due(stream)
 
     def look_at(self, stream: LiveStream) -> None:
         """Have the rows of alarms written that are due without a sample."""
@@ -121,9 +121,9 @@ class Pipeline:
 
     def _write_alarms(self, stream: LiveStream, rows: Sequence[AlarmRow]) -> None:
         try:
-            apply_alarms(stream, write_alarms(self._journal, stream, rows))
-            if (saving := self._saving()) is not None:
-                saving.save_measured(stream)  # with what ends the alarm
+            write_alarms(self._journal, stream, rows)
+            if self.saving is not None:
+                self.saving.save_measured(stream)  # with what ends the alarm
         finally:
             self._streams.done(stream)
 
@@ -387,9 +387,9 @@ class Pipeline:
             self._streams.keep(stream)  # also after the last reply
         try:
             self._answer_all([job for job in jobs if not job.future.done()])
-            if (saving := self._saving()) is not None:
+            if self.saving is not None:
                 for stream in streams:
-                    saving.save_if_due(stream)
+                    self.saving.save_if_due(stream)
         finally:
             for stream in streams:
                 self._streams.done(stream)

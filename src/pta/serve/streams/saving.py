@@ -136,8 +136,10 @@ class Saving:
         return False
 
     def _agreeing(self, stream: LiveStream, past: Past) -> list[SavedState]:
+        """The snapshots after the rows that were dropped that agree with the operations on a stream."""
         with stream.lock:
-            return past.snapshots.agreeing(stream.history, past.oldest[0])
+            history, dropped = stream.history, past.oldest[0]
+            return [one for one in past.snapshots.saved if one.sequence > dropped and agrees(one, history)]
 
     def _drop(self, past: Past, saved: SavedState) -> None:
         """Drop the rows up to a snapshot, if it agrees with the operations that are written by now."""

@@ -5,9 +5,10 @@ import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 
@@ -27,7 +28,6 @@ from pta.serve.streams.past import imported_adapter
 from pta.serve.streams.pending import PendingRequests
 from pta.serve.streams.pipeline import Pipeline
 from pta.serve.streams.row_export import rows_after
-from pta.serve.streams.saving import Saving
 from pta.serve.streams.served_model import ServedModel, ServiceSettings, Shape
 from pta.serve.streams.stream_set import StreamSet
 
@@ -35,24 +35,21 @@ _log = logging.getLogger("pta.serve")
 _ROUNDING = 1e-4  # of a unit vector: float32 text towers differ by some 1e-6 between processors
 
 
-class Service:
+class Service(AbstractContextManager["Service"]):
     """Answers requests about samples, learns from them once they are in the journal, and undoes what was learned."""
 
-    def __init__(self, served: ServedModel, durable: Journal | None, settings: ServiceSettings) -> None:
-        journal: JournalLike = NoJournal() if durable is None else durable
+    def __init__(self, served: ServedModel, journal: JournalLike, settings: ServiceSettings) -> None:
         names = served.classifier.class_names
         encoder = served.encoder
         fixed = settings.name, served.method, encoder is not None, settings.batch, journal.is_durable
         rejects = settings.reject_below is not None
         self.shape = Shape(served.classifier.dim, names, *fixed, rejects)
-        self._journal, self._durable, self._draining = journal, durable, False
+        self._journal, self._draining = journal, False
         self._end = math.inf  # of the time to save what was measured
         self._pending = PendingRequests(settings.queue)
-        self._streams = StreamSet(served, journal, durable, settings)
-        self._saving: Saving | None = None
-        self._pipeline = Pipeline(served, settings, journal, self._pending, self._streams, lambda: self._saving)
-        if durable is not None:
-            self._saving = Saving(served, settings, durable, self._streams, self._pipeline.between)
+        self._streams = StreamSet(served, journal, settings)
+        self._pipeline = Pipeline(served, settings, journal, self._pending, self._streams)
+        self._saving = self._pipeline.saving
         self._corrections = Corrections(journal, self._pipeline, self._streams)
         self._clock = Clock(settings.silent_after, self._streams, self._pipeline.look_at)
         shared = self._streams, self._pipeline, self._saving, self._corrections
@@ -63,7 +60,7 @@ class Service:
         """Recover the streams of a data folder; without a folder nothing is durable."""
         settings = settings or ServiceSettings()
         if folder is None:
-            return cls(served, None, settings)
+            return cls(served, NoJournal(), settings)
         if written := written_identity(folder):
             served = served.as_written(written)
         journal = Journal.open(folder, served.identity, repair=settings.repair)
@@ -131,7 +128,7 @@ class Service:
     @property
     def journal_bytes(self) -> int:
         """The size of the journal on the disk."""
-        return 0 if self._durable is None else self._durable.bytes_on_disk()
+        return self._journal.bytes_on_disk() if isinstance(self._journal, Journal) else 0
 
     @property
     def snapshot_age(self) -> float | None:
@@ -202,9 +199,6 @@ class Service:
         if self._saving is not None:
             self._saving.close(self._end)
         self._journal.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -53,11 +53,9 @@ class StreamSet:
     A stream is loaded from `use` to `done`; after that it may rest.
     """
 
-    def __init__(
-        self, served: ServedModel, journal: JournalLike, durable: Journal | None, settings: ServiceSettings
-    ) -> None:
+    def __init__(self, served: ServedModel, journal: JournalLike, settings: ServiceSettings) -> None:
         self._served, self._settings = served, settings
-        self._journal, self._durable = journal, durable
+        self._journal, self._durable = journal, journal if isinstance(journal, Journal) else None
         self.on_load: Callable[[LiveStream], object] = lambda stream: None
         self._loaded: dict[str, LiveStream] = {}  # the least used first
         self._resting: dict[str, RestingStream] = {}  # those that rest longest first
@@ -66,7 +64,7 @@ class StreamSet:
         self._lock, self._thread, self._is_closed = RLock(), one_thread("load"), False
         of_one = served.adapters.size + self._health(self._silence()).monitor.size  # about, while it is loaded
         self._most_loaded = max(1, settings.stream_memory // 2 // of_one)
-        if durable is not None:
+        if (durable := self._durable) is not None:
             numbers = durable.streams()
             known = {str(number) for number in numbers.values()}
             for folder in durable.path.parent.glob("streams/*"):
