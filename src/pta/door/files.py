@@ -107,15 +107,13 @@ def _beside(target: Path) -> tuple[Path, IO[bytes]]:
 
     It is never opened by its name: by then that could be a link.
     """
-    try:
+    with explaining(f"cannot write {target}"):
         if not target.name or (target.exists() and not target.is_file()):
             raise UnreadableFile(f"cannot write {target}: it is not a file")
         if not target.parent.is_dir():
             raise UnreadableFile(f"cannot write {target}: the folder {target.parent} does not exist")
         temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
         return temporary, temporary.open("xb")
-    except OSError as error:
-        raise family(error)(f"cannot write {target}: {reason(error)}") from None
 
 
 def remove_temporary_files(folder: Path, target: str | None = None) -> None:
