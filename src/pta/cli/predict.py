@@ -22,8 +22,7 @@ from pta.run.classifier import Classifier
 from pta.run.predict import Tally, predict_stream
 from pta.run.reading import Decoding, Reading, open_decoding, require_decoder, start_early
 from pta.run.saved_stream import SavedStream
-from pta.run.separate import SeparateStreams
-from pta.run.watched import WatchedStream
+from pta.run.watched import SeparateStreams, WatchedStream
 
 _ENDING = [one for one in signal.Signals if one.name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")]
 

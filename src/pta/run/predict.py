@@ -17,8 +17,7 @@ from pta.run.classifier import AnswerBatch, Classifier
 from pta.run.encoding import Encoded, OnError, encode_files, samples_of
 from pta.run.gpu.encoder_program import EncoderProgram
 from pta.run.reading import Decoding, Reading
-from pta.run.separate import SeparateStreams
-from pta.run.watched import WatchedStream, sources_of
+from pta.run.watched import SeparateStreams, WatchedStream, sources_of
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A stream of samples that is watched: the answers of a classifier, with the reactions to alarms."""
+"""Streams of samples that are watched: the answers of a classifier, with the reactions to alarms."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -124,3 +124,43 @@ class WatchedStream:
         shadow = classifier.shadow or piece.as_zero_shot
         given = piece.logits, chances, piece.zero_shot, top
         return answer_numbers(*given, shadow=shadow, with_adapted=self._has_both)
+
+
+class SeparateStreams:
+    """Answers as a `WatchedStream` does; the samples of each source are learned in a stream of its own.
+
+    Args:
+        begin: makes the stream of a source whose first samples have come.
+    """
+
+    def __init__(self, begin: Callable[[str], WatchedStream]) -> None:
+        self._begin, self._streams = begin, dict[str, WatchedStream]()
+
+    @property
+    def position(self) -> int:
+        """How many samples were counted."""
+        return sum(one.position for one in self._streams.values())
+
+    def each(self) -> list[tuple[str, WatchedStream]]:
+        """The streams by the names of their sources."""
+        return list(self._streams.items())
+
+    def answers(
+        self, samples: Samples, *, learn: bool, top: int, labels: Labels | None, sources: Sequence[str]
+    ) -> AnswerBatch:
+        """The answers for at least one sample."""
+        parts = []
+        for source in dict.fromkeys(sources):
+            if source not in self._streams:
+                self._streams[source] = self._begin(source)
+            rows = [row for row, one in enumerate(sources) if one == source]
+            own, told = samples[torch.tensor(rows)], None if labels is None else labels[rows]
+            sources_of_own = [source] * len(rows)
+            answers = self._streams[source].answers(own, learn=learn, top=top, labels=told, sources=sources_of_own)
+            parts.append((rows, answers))
+        return AnswerBatch.joined(parts)
+
+    def flush(self) -> None:
+        """Tell all alarms of the samples that were answered."""
+        for one in self._streams.values():
+            one.flush()
