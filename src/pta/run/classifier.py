@@ -178,35 +178,23 @@ class AnswerBatch(Sequence[Answer]):
         return [self._class_names[int(number)] for number in column]
 
 
-def answers_from(
+def answer_numbers(
     logits: Tensor,
     probabilities: Tensor,
     zero_shot: Tensor,
-    class_names: Sequence[str],
     top: int = 1,
-    reject_below: float | None = None,
     *,
     shadow: bool = False,
-    learned: list[str] | None = None,
-    held: list[bool] | None = None,
-) -> AnswerBatch:
-    """One answer per row of the adapted logits, their probabilities and the zero-shot logits, all B×C.
+    with_adapted: bool = False,
+) -> Tensor:
+    """The numbers of an `AnswerBatch`, given the adapted logits, their probabilities and the zero-shot logits, all B×C.
 
-    With `shadow` what is answered is zero-shot's. `learned` are the labels that were learned, `held` says which
-    samples were not learned.
+    With `shadow` what is answered is zero-shot's; `with_adapted` they have the class after adaptation also without it.
 
     Logits rank the classes, so that probabilities that round to the same number change no label. All is computed on
     the device of the logits, and copied to the host once.
     """
-    numbers = answer_numbers(logits, probabilities, zero_shot, top, shadow=shadow, with_adapted=shadow)
-    return AnswerBatch(numbers, class_names, reject_below, learned=learned, held=held)
-
-
-def answer_numbers(
-    logits: Tensor, probabilities: Tensor, zero_shot: Tensor, top: int, *, shadow: bool, with_adapted: bool
-) -> Tensor:
-    """The numbers of an `AnswerBatch`; `with_adapted` they have the class after adaptation also without `shadow`."""
-    adapted = [logits.argmax(dim=1)] if with_adapted else []
+    adapted = [logits.argmax(dim=1)] if shadow or with_adapted else []
     if shadow:
         logits, probabilities = zero_shot, zero_shot.double().softmax(dim=1)
     best = logits.topk(min(top, logits.shape[1]), dim=1).indices
@@ -371,12 +359,9 @@ class Classifier(OnHub):
             logits = (self.adapter.step if learn else self.adapter.predict)(known)
         probabilities = self.adapter.probabilities_unchecked(logits, raw=self.raw_probability)
         learned = None if labels is None else label_texts(labels, self.classes)
-        return answers_from(
-            *(logits, probabilities, zero_shot, self.classes, top, self.reject_below),
-            shadow=self.shadow,
-            learned=learned,
-            held=None if held is None else held.tolist(),
-        )
+        numbers = answer_numbers(logits, probabilities, zero_shot, top, shadow=self.shadow)
+        marks = None if held is None else held.tolist()
+        return AnswerBatch(numbers, self.classes, self.reject_below, learned=learned, held=marks)
 
     def below_hold(self, samples: Samples, labels: Labels | None) -> NDArray[np.bool_]:
         """Which checked samples have a lower zero-shot probability than `reject_holds`, and no label."""
