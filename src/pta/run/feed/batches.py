@@ -104,7 +104,7 @@ def prepare_in_batches(
                 if stopped.is_set():
                     return
                 future = pool.submit(partial(_prepare_all, prepare), several)
-                future.add_done_callback(held.add)
+                future.add_done_callback(partial(held.count, 1))
                 put(_Work(several, is_last, future))
             put(_End())
         except BaseException as error:  # noqa: BLE001 (of the source; the reader of the batches raises it)
@@ -119,7 +119,7 @@ def prepare_in_batches(
             if entries:
                 yield [one for entry in entries for one in entry.wait()]
                 for entry in entries:
-                    held.remove(entry.future)
+                    held.count(-1, entry.future)
         if end is not None and end.error is not None:
             raise end.error
     finally:
@@ -152,13 +152,8 @@ class _Held(Generic[Result]):
     def __init__(self, size: Callable[[Result], int]) -> None:
         self.bytes, self._size, self._lock = 0, size, threading.Lock()
 
-    def add(self, done: Future[list[_Outcome[Result]]]) -> None:
-        self._change(1, done)
-
-    def remove(self, done: Future[list[_Outcome[Result]]]) -> None:
-        self._change(-1, done)
-
-    def _change(self, sign: int, done: Future[list[_Outcome[Result]]]) -> None:
+    def count(self, sign: int, done: Future[list[_Outcome[Result]]]) -> None:
+        """Add results, or with the sign −1 take them away."""
         if done.cancelled() or done.exception() is not None:
             return
         total = sum(self._size(result) for result, _ in done.result() if result is not None)
