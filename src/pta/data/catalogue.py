@@ -10,8 +10,8 @@ from typing import Any
 from pta.core.modality import CLOUDS, IMAGES, Modality
 from pta.core.parameters import require_text
 from pta.data.sample_set import ListedSample, SampleFile
+from pta.data.shifts.points import corrupted_size
 from pta.door.files import packaged_json
-from pta.door.points.corrupted_sizes import corrupted_size
 from pta.errors import InvalidParameter, nearest, require_known
 
 CLEAN = "clean"

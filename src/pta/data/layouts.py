@@ -161,7 +161,7 @@ def _in_h5(entry: CatalogueEntry, root: Path, names: Sequence[str] | None) -> Fo
     """The clouds of a file, if it has as many and with as many points as the published one."""
     path = entry.image_folder(root)
     clouds, labels = read_clouds(path, entry.classes)
-    found, published = (len(clouds), len(clouds[0].points)), (entry.count, entry.points)
+    found, published = (len(clouds), len(clouds[0].held)), (entry.count, entry.points)
     if found != published:
         what = "{} clouds of {} points".format
         raise UnreadableFile(f"{path} holds {what(*found)}; the published {entry.id} holds {what(*published)}")
