@@ -8,7 +8,7 @@ import secrets
 import shlex
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cache
 from importlib import resources
 from io import BytesIO
@@ -24,6 +24,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from pta.core.limits import USUAL_LIMITS, require_memory
+from pta.door.foreign import in_words
 from pta.door.patience import reading, require_whole
 from pta.door.plain_files import sync_folder
 from pta.errors import (
@@ -125,19 +126,15 @@ def remove_temporary_files(folder: Path, target: str | None = None) -> None:
                 path.unlink()
 
 
-@contextmanager
-def understanding(path: str | Path, kind: str) -> Iterator[None]:
+def understanding(path: str | Path, kind: str) -> AbstractContextManager[None]:
     """Turn any error that a file's content causes into one line about the file."""
-    try:
-        yield
-    except PtaError:
-        raise
-    except Exception as error:
+
+    def said(error: Exception) -> PtaError:
         if isinstance(error, OSError) and error.strerror:  # the system's; libraries raise it for damage as well
-            raise family(error)(f"{path} cannot be read: {reason(error)}") from None
-        raise UnreadableFile(
-            f"{path} cannot be read as a {kind} (truncated or damaged?): {first_line(error)}"
-        ) from None
+            return family(error)(f"{path} cannot be read: {reason(error)}")
+        return UnreadableFile(f"{path} cannot be read as a {kind} (truncated or damaged?): {first_line(error)}")
+
+    return in_words(said)
 
 
 def read_text(path: Path, kind: str, largest: int = _LARGEST_TEXT) -> str:

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from huggingface_hub import HfApi, ModelHubMixin
+from huggingface_hub import HfApi, ModelHubMixin, hf_hub_download
 from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 from huggingface_hub.utils import validate_repo_id
 
 from pta.core.parameters import require_switch
 from pta.data.prompts import clean_name
 from pta.door.files import as_path, is_path, load_tensors, unpack_tensors, write_atomically
-from pta.door.weights.hub import SECONDS, asking_hub, hub_file
+from pta.door.weights.hub import SECONDS, MissingFiles, asking_hub, in_one_line
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, explaining, naming, nearest, shown
 from pta.methods import Origin, adapter_class
 from pta.methods.state_file import load_state
@@ -170,7 +170,8 @@ def _fetched(name: object, *, revision: str | None, token: Any, local_files_only
                 _require_small(str(name), file, sizes.get(file))
             revision = about.sha
         where = {"revision": revision, "token": token, "local_files_only": local_files_only, **how}
-        config, state = (hub_file(str(name), file, **where) for file in (CONFIG, STATE))
+        with in_one_line(lambda said: f"{name} could not be fetched: {said}", MissingFiles):
+            config, state = (Path(hf_hub_download(str(name), file, **where)) for file in (CONFIG, STATE))
     if config.parent != state.parent:
         raise UnreadableFile(f"{name}: its files in the cache are of several revisions; give revision=COMMIT")
     return config.parent
