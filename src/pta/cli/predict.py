@@ -175,7 +175,7 @@ def _predict(
                 for name, one in watch.each():
                     if one.position >= BLOCK:
                         say(f"{name} {outlet.health(one.monitor, one.held)}".lstrip())
-                if labels and not tally.taught:
+                if labels and not tally.marked.get("learned_label"):
                     warn(f"warning: {given.rows.learn_labels} has no label for any of these samples")
         if number:
             raise typer.Exit(128 + number)

@@ -66,18 +66,6 @@ class CatalogueEntry:
             return tuple(of_all)
         return tuple(of_all[label] for label in packaged_json("imagenet.json")[self.subset])
 
-    def image_folder(self, root: Path) -> Path:
-        """Where the folder of the images is, or should be."""
-        return _first_existing(root, self.images)
-
-    def test_list_file(self, root: Path) -> Path:
-        """Where the list of test images is, or should be; for a set that has one."""
-        return _first_existing(root, self.test_list)
-
-    def class_names_file(self, root: Path) -> Path:
-        """Where the file with class names is, or should be; for a set that has one."""
-        return _first_existing(root, self.names_file)
-
     def part(self, *chosen: str) -> "CatalogueEntry":
         """The set below the folders chosen from `parts`, or the file of a corruption and severity."""
         below, count, points = "/".join(chosen), self.counts.get(chosen[0], self.count), self.points
@@ -175,6 +163,6 @@ def _how_to_choose(entry: CatalogueEntry) -> str:
     return f"{entry.id} has no variants"
 
 
-def _first_existing(root: Path, places: Sequence[str]) -> Path:
-    """The first place that exists, else the first of all."""
+def place_of(places: Sequence[str], root: Path) -> Path:
+    """Where one of the places of a set is, or should be: the first that exists, else the first of all."""
     return next((root / place for place in places if (root / place).exists()), root / places[0])
