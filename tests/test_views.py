@@ -24,6 +24,7 @@ from pta.data.views.making import (
 )
 from pta.door.images import Preprocessing, decode_image
 from pta.errors import InvalidParameter, InvalidSamples
+from pta.run.reading import Views
 
 SMALL = Preprocessing(32)
 GREY = Preprocessing(28, resize="square", mean=(0.286,), std=(0.353,))
@@ -296,10 +297,10 @@ def test_views_are_made_from_the_picture_and_not_from_the_first_view():
 
 def test_there_is_at_least_one_view_and_a_mode_is_known_by_name():
     assert make_views(picture(), SMALL, count=1, mode="crops", seed=1).shape[0] == 1
-    with pytest.raises(InvalidParameter, match="at least one view"):
-        make_views(picture(), SMALL, count=0, mode="crops", seed=1)
+    with pytest.raises(InvalidParameter, match="an image can have 2 to 1024 views, not 0"):
+        Views(0, "crops")
     with pytest.raises(InvalidParameter, match="did you mean 'augmix'"):
-        make_views(picture(), SMALL, count=2, mode="augmx", seed=1)
+        Views(2, "augmx")
 
 
 # -- the mean of the most confident ---------------------------------------------------------------------------------

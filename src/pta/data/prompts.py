@@ -20,6 +20,7 @@ from torch.nn.functional import normalize
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import require_mapping, require_texts
+from pta.core.towers import Model
 from pta.door.files import load_tensors, packaged_json, read_json, read_text, save_tensors, understanding
 from pta.door.plain_files import make_folder
 from pta.errors import InvalidParameter, PtaError, UnreadableFile, naming, nearest, shown, some_of
@@ -213,20 +214,13 @@ _KIND = "text anchors"
 _TEXTS_AT_ONCE = 1024  # so that progress can be told; the encoder divides further as it likes
 
 
-class TextEncoder(Protocol):
-    """What is asked of a model here."""
+class TextEncoder(Model, Protocol):
+    """A model with texts."""
 
-    @property
-    def fingerprint(self) -> str: ...
-
-    @property
-    def dtype(self) -> torch.dtype: ...
+    bias: float  # what is added to logits
 
     @property
     def scale(self) -> float: ...
-
-    @property
-    def bias(self) -> float: ...
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor: ...
 

@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from pta.core.parameters import require_seed, require_text
 from pta.door.images import Preprocessing
-from pta.errors import InvalidParameter, nearest, shown
 
 AREA = (0.08, 1.0)
 ASPECT = (3 / 4, 4 / 3)
@@ -44,11 +42,7 @@ def make_views(
     >>> make_views(Image.new("RGB", (64, 48)), Preprocessing(32), count=4, mode="augmix", seed=(1, 7)).shape
     torch.Size([4, 3, 32, 32])
     """
-    if not isinstance(count, int) or not 1 <= count <= MOST_VIEWS:
-        raise InvalidParameter(f"there must be at least one view, and at most {MOST_VIEWS}, not {shown(count)}")
-    if require_text("the mode of views", mode) not in MODES:
-        raise InvalidParameter(f"no views are called {mode!r}; {nearest(mode, MODES)}")
-    rng = np.random.default_rng([require_seed(one) for one in (seed if isinstance(seed, tuple) else (seed,))])
+    rng = np.random.default_rng(seed)
     first = preprocessing(image)
     picture = preprocessing.coloured(image)
     return torch.cat([first, *(_view(picture, preprocessing, mode, rng) for _ in range(count - 1))])
