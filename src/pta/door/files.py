@@ -258,25 +258,12 @@ def join_tensors(
     for name in joined:
         dtype, shape = held[0][name]
         declared[name] = dtype, [sum(one[name][1][0] for one in held), *shape[1:]]
-    header = _header(declared, whole, metadata)
-    write_atomically(path, _joined_bytes(header, parts, joined, whole))
+    write_atomically(path, _joined_bytes(parts, declared, whole, metadata))
 
 
 def packed_in_order(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> bytes:
     """The content of a safetensors file with metadata in their order: equal contents are equal bytes."""
-    return b"".join(_joined_bytes(_header({}, tensors, metadata), [], [], tensors))
-
-
-def _header(
-    declared: dict[str, tuple[str, list[int]]], whole: Mapping[str, Tensor], metadata: dict[str, str]
-) -> dict[str, Any]:
-    declared |= {name: (_NAMES[tensor.dtype], list(tensor.shape)) for name, tensor in whole.items()}
-    header: dict[str, Any] = {"__metadata__": metadata}
-    end = 0
-    for name, (dtype, shape) in declared.items():
-        start, end = end, end + math.prod(shape) * _BYTES[dtype]
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
-    return header
+    return b"".join(_joined_bytes([], {}, tensors, metadata))
 
 
 _ROWS_AT_ONCE = 1024
@@ -304,8 +291,17 @@ def _require_few(path: str | Path, names: Sized) -> None:
 
 
 def _joined_bytes(
-    header: dict[str, Any], parts: Sequence[Path], joined: Sequence[str], whole: Mapping[str, Tensor]
+    parts: Sequence[Path],
+    joined: Mapping[str, tuple[str, list[int]]],
+    whole: Mapping[str, Tensor],
+    metadata: dict[str, str],
 ) -> Iterator[bytes]:
+    """A safetensors file; of the joined tensors type and shape are given."""
+    header: dict[str, Any] = {"__metadata__": metadata}
+    end, added = 0, {name: (_NAMES[tensor.dtype], list(tensor.shape)) for name, tensor in whole.items()}
+    for name, (dtype, shape) in {**joined, **added}.items():
+        start, end = end, end + math.prod(shape) * _BYTES[dtype]
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # the format aligns data to eight bytes
     yield len(text).to_bytes(8, "little") + text
