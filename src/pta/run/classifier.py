@@ -5,7 +5,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, get_args, overload
 
 import numpy as np
 import torch
@@ -15,15 +15,7 @@ from torch import Tensor
 from pta.core.classifier import plain_list
 from pta.core.labels import NONE, UNKNOWN, Labels
 from pta.core.limits import USUAL_LIMITS, Limits
-from pta.core.parameters import (
-    check_given,
-    choice,
-    require_count,
-    require_number,
-    require_switch,
-    require_texts,
-    switch,
-)
+from pta.core.parameters import require_choice, require_count, require_number, require_switch, require_texts
 from pta.core.samples import Samples
 from pta.data.label_file import label_texts
 from pta.data.prompts import build_classifier, load_templates
@@ -205,12 +197,6 @@ def answer_numbers(
 
 
 MOST_ANSWERS = 2**20
-_CHECKED = {
-    "raw_probability": switch(False, "the softmax of the raw logits"),
-    "shadow": switch(False, "answer as zero-shot"),
-    "decode": choice("auto", Decode, "the decoder of image files"),
-    "compiled": switch(True, "compile the model on a GPU"),
-}
 
 
 class Classifier(OnHub):
@@ -281,8 +267,9 @@ class Classifier(OnHub):
         how: dict[str, Any] = {"descriptions": descriptions, "cache": folder}
         how["keep_prompts"] = "prompts" in adapter_class(method).needs_with(parameters)
         self.classifier = build_classifier(self.encoder, classes, prompts, **how)
-        switches = {"raw_probability": raw_probability, "shadow": shadow, "decode": decode, "compiled": compiled}
-        check_given("pta.Classifier", _CHECKED, switches)
+        for name, given in (("raw_probability", raw_probability), ("shadow", shadow), ("compiled", compiled)):
+            require_switch(name, given)
+        require_choice("decode", decode, get_args(Decode))
         if reject_below is not None:
             require_probabilities(raw_probability, reject_below)
         if reject_holds is not None:

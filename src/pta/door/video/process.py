@@ -6,6 +6,7 @@ when its standard input does: with the process that started it.
 
 import json
 import os
+import resource
 import sys
 import threading
 import time
@@ -59,9 +60,7 @@ def _end_with_parent() -> None:
 
 def _limit(max_pixels: int) -> None:
     """Leave no core dump, which could hold a password, and take only so much memory."""
-    with suppress(ImportError, OSError, ValueError):
-        import resource
-
+    with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         most = _MEMORY + _BYTES_PER_PIXEL * max_pixels
         resource.setrlimit(resource.RLIMIT_AS, (most, most))

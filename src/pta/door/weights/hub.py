@@ -66,12 +66,9 @@ def _why_not(error: Exception) -> str:
         return "the hub knows no such model, or it is private"
     if isinstance(error, errors.RevisionNotFoundError):
         return "the repository has no such revision"
-    if isinstance(error, errors.LocalTokenNotFoundError) or _status(error) in (401, 403):
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(error, errors.LocalTokenNotFoundError) or status in (401, 403):
         return "the hub wants a token with the right to do this: run hf auth login, or give token="
     if isinstance(error, errors.HfHubHTTPError):
         return f"the hub says: {first_line(error)}"
     return "the hub cannot be reached"
-
-
-def _status(error: Exception) -> int | None:
-    return getattr(getattr(error, "response", None), "status_code", None)

@@ -209,14 +209,13 @@ def _collect(
 
 
 def _prepare_all(prepare: Callable[[Item], Result], several: list[Item]) -> list[_Outcome[Result]]:
-    return [_outcome(prepare, item) for item in several]
-
-
-def _outcome(prepare: Callable[[Item], Result], item: Item) -> _Outcome[Result]:
-    try:
-        return prepare(item), None
-    except (UserMistake, UnreadSample) as error:
-        return None, error
+    outcomes: list[_Outcome[Result]] = []
+    for item in several:
+        try:
+            outcomes.append((prepare(item), None))
+        except (UserMistake, UnreadSample) as error:
+            outcomes.append((None, error))
+    return outcomes
 
 
 Batch = TypeVar("Batch")
