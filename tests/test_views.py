@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from photos import encoded, smooth
+from photos import decode_image, encoded, smooth
 from PIL import Image
 
 from pta import Samples, ZeroShotClassifier
@@ -22,7 +22,7 @@ from pta.data.views.making import (
     random_level,
     random_weights,
 )
-from pta.door.images import Preprocessing, decode_image
+from pta.door.images import Preprocessing
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.run.reading import Views
 

@@ -17,7 +17,7 @@ from pta.core.limits import USUAL_LIMITS, Limits
 from pta.door.foreign import in_words
 from pta.door.images.bare import FORMATS, bare_image
 from pta.door.images.preprocessing import Preprocessing
-from pta.errors import UnreadableSample, first_line, naming
+from pta.errors import UnreadableSample, first_line
 
 Made = TypeVar("Made")
 
@@ -76,16 +76,6 @@ def load_image(image: Image.Image) -> None:
     """Decode a picture that is open."""
     with _decoding():
         image.load()
-
-
-def decode_image(
-    content: bytes, name: str = "the image", *, limits: Limits = USUAL_LIMITS, at_least: int | None = None
-) -> Image.Image:
-    """Open a picture and decode it; `name` is what messages call it. For the options see `open_image`."""
-    with naming(name):
-        image = open_image(content, limits=limits, at_least=at_least)
-        load_image(image)
-        return image
 
 
 def as_picture(image: object) -> Image.Image:
