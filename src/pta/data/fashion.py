@@ -5,7 +5,6 @@ As a source: `fashion/clean`, `fashion/gaussian_noise/3`, or the first 500 of th
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from io import BytesIO
 
 import numpy as np
@@ -14,6 +13,7 @@ from PIL import Image
 
 from pta.data.sample_set import SampleSet, names_for, packaged_set
 from pta.data.shifts.images import SHIFTS, apply_shift
+from pta.door.files import packaged_arrays
 from pta.errors import InvalidParameter
 
 NAME = "fashion"
@@ -38,9 +38,8 @@ def load_fashion_test() -> FashionTest:
     >>> test.images.shape, test.class_names[test.labels[0]]
     ((2000, 28, 28), 'ankle boot')
     """
-    packaged = resources.files("pta") / "assets" / "fashion_mnist_test_2000.npz"
-    with packaged.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        return FashionTest(arrays["images"], arrays["labels"], CLASS_NAMES)
+    arrays = packaged_arrays("fashion_mnist_test_2000.npz")
+    return FashionTest(arrays["images"], arrays["labels"], CLASS_NAMES)
 
 
 def as_png(pixels: NDArray[np.uint8]) -> bytes:

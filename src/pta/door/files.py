@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import IO, Any
 
+import numpy as np
 import torch
 from numpy.lib import format as npy
 from numpy.typing import NDArray
@@ -213,6 +214,12 @@ def packaged_json(name: str) -> dict[str, Any]:
     47
     """
     return json.loads((resources.files("pta") / "assets" / name).read_text(encoding="utf-8"))
+
+
+def packaged_arrays(name: str) -> dict[str, NDArray[Any]]:
+    """The arrays of a file of the package's own data."""
+    with (resources.files("pta") / "assets" / name).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        return dict(arrays)
 
 
 def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:

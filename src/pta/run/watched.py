@@ -12,6 +12,7 @@ from torch import Tensor
 from pta.core.labels import NONE, UNKNOWN, Labels
 from pta.core.samples import Samples
 from pta.data.label_file import label_texts
+from pta.data.prompts import clean_name
 from pta.methods import Adapter
 from pta.methods.state_file import Monitored
 from pta.monitor import Alarm, StreamGuard
@@ -26,18 +27,14 @@ def sources_of(keys: Iterable[str], class_names: Sequence[str]) -> list[str]:
     >>> sources_of(["gate/red/1.jpg", "gate/2.jpg", "Red car/3.jpg"], ["red", "red_car"])
     ['gate', 'gate', '.']
     """
-    names = _plain_names(tuple(class_names))
+    names = _plain(tuple(class_names))
     folders = (PurePosixPath(key).parent for key in keys)
-    return [str(folder.parent if _plain(folder.name) in names else folder) for folder in folders]
+    return [str(folder.parent if clean_name(folder.name).casefold() in names else folder) for folder in folders]
 
 
 @lru_cache(maxsize=1)
-def _plain_names(class_names: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(map(_plain, class_names))
-
-
-def _plain(name: str) -> str:
-    return name.replace("_", " ").casefold()
+def _plain(class_names: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(clean_name(name).casefold() for name in class_names)
 
 
 class WatchedStream:
