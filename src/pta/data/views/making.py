@@ -10,7 +10,7 @@ They are random resized crops, as torchvision defines them, flipped half of the 
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -29,6 +29,8 @@ _LEVELS = (0.1, 1.0)  # severity 1, out of 10
 Mode = Literal["augmix", "crops"]
 MODES: tuple[str, ...] = get_args(Mode)
 MOST_VIEWS = 1024
+Box = tuple[int, int, int, int]
+"""The left, top, right and bottom of a part of a picture in whole pixels, as Pillow's `crop` takes it."""
 
 
 def make_views(
@@ -65,15 +67,6 @@ def _normalised(pictures: list[Image.Image], preprocessing: Preprocessing) -> Te
     return preprocessing.normalise(torch.from_numpy(np.stack(pixels)))
 
 
-class Box(NamedTuple):
-    """A part of a picture in whole pixels, as Pillow's `crop` takes it."""
-
-    left: int
-    top: int
-    right: int
-    bottom: int
-
-
 def random_box(width: int, height: int, rng: np.random.Generator) -> Box:
     """A part with a random share of the area and a random aspect; the central one where ten draws do not fit."""
     for _ in range(_TRIES):
@@ -82,7 +75,7 @@ def random_box(width: int, height: int, rng: np.random.Generator) -> Box:
         wide, high = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
         if 0 < wide <= width and 0 < high <= height:
             left, top = int(rng.integers(width - wide + 1)), int(rng.integers(height - high + 1))
-            return Box(left, top, left + wide, top + high)
+            return left, top, left + wide, top + high
     return central_box(width, height)
 
 
@@ -90,7 +83,7 @@ def central_box(width: int, height: int) -> Box:
     """The largest part in the middle whose aspect is allowed.
 
     >>> central_box(100, 30)
-    Box(left=30, top=0, right=70, bottom=30)
+    (30, 0, 70, 30)
     """
     wide, high = width, height
     if width / height < ASPECT[0]:
@@ -98,7 +91,7 @@ def central_box(width: int, height: int) -> Box:
     elif width / height > ASPECT[1]:
         wide = round(height * ASPECT[1])
     left, top = (width - wide) // 2, (height - high) // 2
-    return Box(left, top, left + wide, top + high)
+    return left, top, left + wide, top + high
 
 
 def random_crop(picture: Image.Image, size: int, rng: np.random.Generator) -> Image.Image:

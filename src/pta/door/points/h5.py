@@ -26,9 +26,6 @@ class StoredClouds:
     clouds: NDArray[Any]
     labels: NDArray[np.int64]
 
-    def __len__(self) -> int:
-        return len(self.clouds)
-
 
 def read_h5(path: str | Path) -> StoredClouds:
     """The clouds of a file; every mistake is one line that names it."""
