@@ -30,10 +30,8 @@ def read_cloud(content: bytes, name: str = "the cloud", *, points: int = _MESH_P
     """
 
     def said(error: Exception) -> UnreadableSample:  # whatever numpy and zipfile raise on damaged bytes
-        is_ours = isinstance(error, PtaError)
-        return UnreadableSample(
-            f"{name}: {error}" if is_ours else f"{name} cannot be read as a cloud: {first_line(error)}"
-        )
+        problem = f": {error}" if isinstance(error, PtaError) else f" cannot be read as a cloud: {first_line(error)}"
+        return UnreadableSample(f"{name}{problem}")
 
     with in_words(said, passing=()):
         if content.startswith(b"\x89HDF"):
