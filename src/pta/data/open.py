@@ -15,13 +15,12 @@ from pta.core.plugins import load_plugin
 from pta.data import fashion, point_shapes
 from pta.data.catalogue import catalogue, is_catalogued
 from pta.data.layouts import open_catalogued
-from pta.data.sample_set import ListedSample, MemorySample, SampleFile, SampleReference, SampleSet
+from pta.data.sample_set import Listed, ListedSample, MemorySample, SampleFile, SampleReference, SampleSet
 from pta.data.sources.addresses import is_folder
 from pta.data.sources.csv_list import list_csv, listed_files, open_csv
 from pta.data.sources.entries import is_folder_at, matches
 from pta.data.sources.folder import list_folder, open_folder, sample_files
 from pta.data.sources.h5_clouds import open_h5, read_clouds
-from pta.data.sources.listed import Listed
 from pta.data.sources.video import VideoFrames, VideoReading, open_video
 from pta.data.sources.webdataset import is_shards, list_shards, open_shards
 from pta.door.files import as_path, exists

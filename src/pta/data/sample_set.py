@@ -6,7 +6,7 @@ import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,6 +97,20 @@ class MemorySample:
     def read(self, most: int = USUAL_LIMITS.max_bytes) -> bytes:
         """The content, encoded; how large it may be was decided before it was held."""
         return self.encode(self.held)
+
+
+class Listed(NamedTuple):
+    """A sample of a source that is not read: where it is, and what its source says about it."""
+
+    key: str  # what users see and tables hold
+    place: str  # the file that holds it
+    label: str | None = None  # as the source has it
+    stream: str | None = None  # whose stream it belongs to, where streams are asked for
+    number: str | None = None  # as the source has it
+    line: int | None = None  # of the list that names it
+    offset: int | None = None  # of a member of a tar archive, with its size
+    size: int | None = None
+    stamp: str | None = None  # what changes when the sample does, if the listing knows it
 
 
 @dataclass(frozen=True, eq=False)
