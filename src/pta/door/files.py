@@ -7,7 +7,7 @@ import re
 import secrets
 import shlex
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import cache
 from importlib import resources
@@ -243,7 +243,7 @@ def unpack_tensors(content: bytes, kind: str, name: str = "this") -> tuple[dict[
             raise ValueError(f"a header of {size:,} bytes")
         header = json.loads(content[8 : 8 + size])
         metadata = header.pop("__metadata__", {})
-        _require_few(name, header)
+        _few(name, header)
         require_memory(name, len(content))
         tensors = {key: tensor.clone() for key, tensor in load(content).items()}  # clones are aligned
         return _described(name, kind, tensors, metadata)
@@ -281,20 +281,15 @@ _BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2,
 def _shapes(path: Path) -> dict[str, tuple[str, list[int]]]:
     """The type and the shape of every tensor of a file."""
     with safe_open(path, framework="pt") as file:
-        slices = {name: file.get_slice(name) for name in _names(path, file)}
+        slices = {name: file.get_slice(name) for name in _few(path, file.keys())}
         return {name: (slice.get_dtype(), slice.get_shape()) for name, slice in slices.items()}
 
 
-def _names(path: Path, file: Any) -> list[str]:
+def _few(path: str | Path, names: Collection[str]) -> Collection[str]:
     """The names of the tensors in a file, each of which takes time, also if it is empty."""
-    names: list[str] = file.keys()
-    _require_few(path, names)
-    return names
-
-
-def _require_few(path: str | Path, names: Sized) -> None:
     if len(names) > _MOST_TENSORS:
         raise UnreadableFile(f"{path} has {len(names):,} tensors; a file has at most {_MOST_TENSORS:,}")
+    return names
 
 
 def _joined_bytes(
@@ -352,7 +347,7 @@ def read_tensors(
     """
     path = existing_file(path, kind)
     with understanding(path, f"{kind} file"), safe_open(path, framework="pt") as file:
-        names = [name for name in _names(path, file) if only is None or name in only]
+        names = [name for name in _few(path, file.keys()) if only is None or name in only]
         require_memory(path, path.stat().st_size if names else 0)
         return {name: file.get_tensor(name).clone() for name in names}, file.metadata() or {}
 
