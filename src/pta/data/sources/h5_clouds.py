@@ -32,9 +32,7 @@ def read_clouds(path: Path, classes: int | None = None) -> tuple[tuple[MemorySam
     if classes is not None and (wrong := np.flatnonzero((stored.labels < 0) | (stored.labels >= classes))).size:
         label = stored.labels[wrong[0]]
         raise UnreadableFile(f"{path}: cloud {wrong[0]} has label {label}; there are {classes} classes")
-    clouds = (
-        MemorySample(f"{path.name}/{number}", points, as_npy, stamp) for number, points in enumerate(stored.clouds)
-    )
+    clouds = (MemorySample(f"{path.name}/{n}", points, as_npy, stamp) for n, points in enumerate(stored.clouds))
     return tuple(clouds), stored.labels
 
 

@@ -38,15 +38,12 @@ def require_reachable(repository: str, *, model: str, instead: str) -> None:
     """Refuse, within seconds, a model whose repository is not available; `instead` is the local form of its name."""
     from huggingface_hub import HfApi
 
-    try:
+    def said(error: Exception) -> UnavailableModel:  # whatever the HTTP library of the day raises without a network
+        lacking = f"{model} is not on this machine and could not be fetched ({_why_not(error)})"
+        return UnavailableModel(f"{lacking}; give a local {instead}, or try --model embedded (it knows clothing only)")
+
+    with in_words(said):
         HfApi().model_info(repository, timeout=SECONDS)
-        return
-    except Exception as error:  # whatever the HTTP library of the day raises without a network
-        reason = _why_not(error)
-    raise UnavailableModel(
-        f"{model} is not on this machine and could not be fetched ({reason}); give a local {instead}, "
-        "or try --model embedded (it knows clothing only)"
-    )
 
 
 def asking_hub(what: str) -> AbstractContextManager[None]:
