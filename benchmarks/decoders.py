@@ -20,7 +20,7 @@ from PIL import Image
 from random_clip import random_state
 from result_file import RESULTS, Row, write
 
-from pta.door.images import decode_image
+from pta.door.images import open_image
 from pta.door.images.bare import BaselineJpeg
 from pta.door.images.batch_decoder import BatchDecoder, PrepareFile
 from pta.door.images.decoders import available_decoder
@@ -72,7 +72,7 @@ def measure(batches: BatchDecoder, encoder: Encoder, kind: str, contents: list[b
     resize = seconds(lambda: resize_ragged(pictures, encoder.preprocess))
     together = seconds(lambda: batches.decode(prepared))
     ours = batches.decode(prepared[:COMPARED]).pixels
-    by_pillow = [encoder.preprocess.pixels(decode_image(content)) for content in contents[:COMPARED]]
+    by_pillow = [encoder.preprocess.pixels(open_image(content)) for content in contents[:COMPARED]]
     pillows = torch.from_numpy(np.stack(by_pillow)).to(DEVICE)
     distance = (ours.short() - pillows.short()).abs().float()
     cosines = (encoder.encode(ours) * encoder.encode(pillows)).sum(dim=1)

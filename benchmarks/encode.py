@@ -23,7 +23,7 @@ from result_file import RESULTS, Row, write
 
 from pta.data.sample_set import SampleFile
 from pta.door.files import read_sample
-from pta.door.images import decode_image
+from pta.door.images import open_image
 from pta.measure.provenance import hardware
 from pta.models import EmbeddedEncoder, Encoder
 from pta.models.clip.encoder import ClipEncoder
@@ -152,7 +152,7 @@ def make_pixels(encoder: Encoder, paths: Iterable[Path], margin: int | None) -> 
     """Decode and preprocess, in one thread."""
     for path in paths:
         at_least = None if margin is None else margin * encoder.preprocess.size
-        encoder.preprocess.pixels(decode_image(read_sample(path), at_least=at_least))
+        encoder.preprocess.pixels(open_image(read_sample(path), at_least=at_least))
 
 
 def main() -> None:

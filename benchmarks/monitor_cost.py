@@ -24,7 +24,7 @@ from pta import Samples, create_adapter
 from pta.measure.provenance import hardware
 from pta.methods import Adapter
 from pta.monitor import Monitor, StreamGuard, takes_order
-from pta.run.classifier import answers_from
+from pta.run.classifier import AnswerBatch, answer_numbers
 from pta.run.watched import WatchedStream
 
 CLASSES, DIM, WARM, VARIETY = 1000, 512, 1024, 4096
@@ -52,7 +52,7 @@ def ways(method: str, batch: int, device: str) -> dict[str, Any]:
         samples = parts[turn % len(parts)]
         alone, logits = classifier.logits(samples.features), made["answers"].step(samples)
         chances = made["answers"].probabilities_unchecked(logits)
-        return answers_from(logits, chances, alone, classifier.class_names)
+        return AnswerBatch(answer_numbers(logits, chances, alone), classifier.class_names)
 
     def watched(turn: int) -> Any:
         return watch.answers(parts[turn % len(parts)], learn=True, top=1, labels=None, sources=())

@@ -15,7 +15,7 @@ from pathlib import Path
 from shutil import copyfileobj
 from urllib.request import urlopen
 
-from pta.data.catalogue import find_entry
+from pta.data.catalogue import find_entry, place_of
 
 INSIDE = {"dtd": ".", "oxford_pets": "oxford_pets"}  # where the archive of a set is unpacked
 CLIP, SIGLIP = "hf:openai/clip-vit-base-patch16", "hf:google/siglip-base-patch16-224"
@@ -37,15 +37,15 @@ def download(address: str, place: Path) -> None:
 def prepare(name: str, root: Path, fetch: Callable[[str, Path], None] = download) -> None:
     """Put a set where the catalogue expects it."""
     entry = find_entry(name)
-    if not entry.image_folder(root).is_dir():
+    if not place_of(entry.images, root).is_dir():
         archive, target = root / f"{name}.tar.gz", root / INSIDE[name]
         target.mkdir(parents=True, exist_ok=True)
         fetch(entry.images_from, archive)
         with tarfile.open(archive) as tar:
             tar.extractall(target, filter="data")
         archive.unlink()
-    if not entry.test_list_file(root).is_file():
-        fetch(entry.test_list_from, entry.test_list_file(root))
+    if not place_of(entry.test_list, root).is_file():
+        fetch(entry.test_list_from, place_of(entry.test_list, root))
 
 
 def measured(model: str, root: Path) -> list[dict[str, object]]:

@@ -13,9 +13,19 @@ from pta import Samples
 from pta.data.fashion import load_fashion_test
 from pta.data.prompts import build_classifier
 from pta.data.views import make_views
+from pta.door.images import load_image, open_image
+from pta.errors import naming
 from pta.models import EmbeddedEncoder
 
 FASHION = load_fashion_test()
+
+
+def decode_image(content, name="the image", **how):
+    """Open a picture and decode it, as the package does in two steps; `name` is what messages call it."""
+    with naming(name):
+        image = open_image(content, **how)
+        load_image(image)
+        return image
 
 
 def write_photos(folder, count=40, size=(96, 80)):

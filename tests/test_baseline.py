@@ -7,10 +7,9 @@ import pytest
 from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from photos import encoded, smooth
+from photos import decode_image, encoded, smooth
 from PIL import Image
 
-from pta.door.images import decode_image
 from pta.door.images.bare import baseline_jpeg
 from pta.errors import UnreadableSample
 

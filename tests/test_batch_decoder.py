@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from photos import encoded, noise, smooth
+from photos import decode_image, encoded, noise, smooth
 from stand_in_decoder import LenientDecoder
 
 from pta.core.limits import Limits
-from pta.door.images import Preprocessing, decode_image, decoders
+from pta.door.images import Preprocessing, decoders
 from pta.door.images.batch_decoder import BatchDecoder, PrepareFile
 from pta.door.images.decoders import available_decoder
 from pta.errors import UnreadableSample

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from pta.data.fashion import load_fashion_test
-from pta.data.shifts import SHIFTS, apply_shift
+from pta.data.shifts.images import SHIFTS, apply_shift
 from pta.errors import InvalidParameter
 
 

@@ -26,7 +26,7 @@ from pta.methods import create_adapter, load_adapter
 from pta.models import load_encoder
 from pta.models.clip.encoder import ClipEncoder
 from pta.models.onnx import graph
-from pta.run.export import agreement
+from pta.run.export import frozen_head
 from pta.run.export.arrays import linear_file
 from pta.run.export.frozen_head import FrozenHead
 from pta.run.export.onnx_files import frame_file, head_file
@@ -228,7 +228,7 @@ def test_the_programs_of_the_document_run_without_torch(export, shop, name):
 
 
 def test_an_export_that_answers_otherwise_is_not_written(export, shop, monkeypatch):
-    monkeypatch.setattr(agreement, "LARGEST_DIFFERENCE", 1e-12)
+    monkeypatch.setattr(frozen_head, "LARGEST_DIFFERENCE", 1e-12)
     for to, out in (("linear", "wrong.npz"), ("onnx-head", "wrong.onnx")):
         done = export("plain.safetensors", "--to", to, "--out", out)
         assert done.returncode == 1

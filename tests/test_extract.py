@@ -9,7 +9,7 @@ import signal
 import numpy as np
 import pytest
 import torch
-from photos import write_photos
+from photos import decode_image, write_photos
 from PIL import Image
 from safetensors import safe_open
 
@@ -17,7 +17,6 @@ from pta.data.features import load_features, read_about
 from pta.data.open import open_samples
 from pta.data.prompts import build_classifier
 from pta.data.views import make_views
-from pta.door.images import decode_image
 from pta.errors import FileInUse, InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample
 from pta.models import EmbeddedEncoder
 from pta.run.extract import extract

@@ -6,6 +6,7 @@ from importlib import resources
 import numpy as np
 import pytest
 import torch
+from photos import decode_image
 from refusals import refusal
 
 from pta.data import fashion as packaged
@@ -14,7 +15,6 @@ from pta.data.features import load_features
 from pta.data.open import open_samples
 from pta.data.prompts import load_templates
 from pta.data.shifts.images import SHIFTS, apply_shift
-from pta.door.images import decode_image
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.measure.demo.run_demo import run_demo
 from pta.models import EMBEDDED_TEMPLATES

@@ -17,6 +17,7 @@ import torch
 from effort import repeated
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from photos import decode_image
 from safetensors.torch import load, save
 from valid_files import FILES, NAMES, classifier, learned, samples, segment, toy
 
@@ -25,7 +26,6 @@ from pta.cli.options import read_classes
 from pta.data.features import load_features
 from pta.data.open import open_samples
 from pta.data.prompts import load_descriptions, load_templates
-from pta.door.images import decode_image
 from pta.door.images.frames import split_frames
 from pta.door.points.reading import read_cloud
 from pta.measure.contenders import read_contenders

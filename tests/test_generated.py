@@ -7,14 +7,13 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from photos import noise, write_photos
+from photos import decode_image, noise, write_photos
 
 from pta.core.limits import Limits
 from pta.data.features import load_features, read_about
 from pta.data.generated import find_generated
 from pta.data.open import open_samples
 from pta.data.prompts import build_classifier
-from pta.door.images import decode_image
 from pta.errors import InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample
 from pta.models import EmbeddedEncoder
 from pta.run.extract import extract

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from photos import encoded, smooth
+from photos import decode_image, encoded, smooth
 from test_baseline import UNUSUAL, USUAL
 from test_batch_decoder import decode, verdict
 
-from pta.door.images import Preprocessing, decode_image
+from pta.door.images import Preprocessing
 from pta.door.images.batch_decoder import BatchDecoder, PrepareFile
 from pta.door.images.decoders import available_decoder
 from pta.models.clip.encoder import ClipEncoder

@@ -12,12 +12,11 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from photos import chunk, encoded, noise, png
+from photos import chunk, decode_image, encoded, noise, png
 from PIL import Image, ImageFile, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
 
 import pta
 from pta.core.limits import USUAL_LIMITS, Limits
-from pta.door.images import decode_image
 from pta.door.images.bare import bare_image
 from pta.door.images.reading import Room
 from pta.errors import InvalidParameter, UnreadableSample

@@ -8,11 +8,11 @@ import torch
 from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from photos import encoded, smooth
+from photos import decode_image, encoded, smooth
 from PIL import Image
 
 from pta.door.files import read_sample
-from pta.door.images import CLIP_PREPROCESSING, Preprocessing, decode_image
+from pta.door.images import CLIP_PREPROCESSING, Preprocessing
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample, UnreadSample
 from pta.models import EmbeddedEncoder
 

@@ -18,7 +18,7 @@ from pta.errors import InvalidParameter, PtaError, StateMismatch, UnreadableFile
 from pta.methods import create_adapter
 from pta.models import EmbeddedEncoder
 from pta.models.clip.encoder import ClipEncoder
-from pta.run.classifier import answers_from
+from pta.run.classifier import AnswerBatch, answer_numbers
 from pta.run.predict import predict_stream
 from pta.run.reading import Reading
 from pta.run.row_file import RowFile
@@ -135,7 +135,7 @@ def test_the_pipeline_has_the_shape_that_transformers_gives(classifier):
 
 def test_probabilities_and_entropy_are_those_of_the_adapted_logits():
     logits, zero_shot = torch.tensor([[2.0, 0.0, 1.0]]), torch.tensor([[0.0, 1.0, 0.0]])
-    (answer,) = answers_from(logits, logits.softmax(dim=1), zero_shot, ["a", "b", "c"], top=2)
+    (answer,) = AnswerBatch(answer_numbers(logits, logits.softmax(dim=1), zero_shot, top=2), ["a", "b", "c"])
     p = np.exp([2.0, 0.0, 1.0]) / np.exp([2.0, 0.0, 1.0]).sum()
     assert answer.top == (("a", pytest.approx(p[0])), ("c", pytest.approx(p[2])))
     assert answer.entropy == pytest.approx(-(p * np.log(p)).sum())

@@ -6,8 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from pta.data.shifts.points import corrupt_as_published, corrupt_points
-from pta.door.points.corrupted_sizes import CORRUPTIONS, SEVERITIES, corrupted_size
+from pta.data.shifts.points import CORRUPTIONS, SEVERITIES, corrupt_as_published, corrupt_points, corrupted_size
 from pta.errors import InvalidParameter, InvalidSamples
 
 EVERY = list(product(CORRUPTIONS, SEVERITIES))

@@ -18,7 +18,7 @@ from pta import Classifier, ZeroShotClassifier, create_adapter
 from pta.measure.demo.run_demo import run_demo
 from pta.measure.metrics import calibration_error
 from pta.models import EmbeddedEncoder
-from pta.run.classifier import answers_from
+from pta.run.classifier import AnswerBatch, answer_numbers
 from pta.run.gpu.program import Program
 
 
@@ -28,7 +28,7 @@ def test_logits_closer_than_probabilities_can_tell_still_decide_the_label():
         logits
     )
     assert probabilities[0, 0] == probabilities[0, 1]
-    assert answers_from(logits, probabilities, logits, ["a", "b", "c"])[0].label == "b"
+    assert AnswerBatch(answer_numbers(logits, probabilities, logits), ["a", "b", "c"])[0].label == "b"
 
 
 THREE = clip_like_stream(1, classes=3, dim=4, count=1).classifier

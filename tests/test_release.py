@@ -156,7 +156,7 @@ def test_real_weights_are_compared_with_the_paper():
 
 
 def test_real_data_are_put_where_the_catalogue_expects_them(tmp_path):
-    from pta.data.catalogue import find_entry
+    from pta.data.catalogue import find_entry, place_of
 
     folders = {"dtd": "dtd/images", "oxford_pets": "images"}  # in the archives
     asked = []
@@ -174,6 +174,6 @@ def test_real_data_are_put_where_the_catalogue_expects_them(tmp_path):
     for name in (*folders, *folders):  # twice: what is there is not fetched again
         real_weights.prepare(name, tmp_path / "data", fetch)
         entry = find_entry(name)
-        assert entry.image_folder(tmp_path / "data").is_dir()
-        assert entry.test_list_file(tmp_path / "data").is_file()
+        assert place_of(entry.images, tmp_path / "data").is_dir()
+        assert place_of(entry.test_list, tmp_path / "data").is_file()
     assert len(asked) == 4

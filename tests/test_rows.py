@@ -10,7 +10,7 @@ import torch
 
 from pta.door.safe_text import csv_cell, to_json
 from pta.errors import MachineFailure
-from pta.run.classifier import AnswerBatch, answers_from
+from pta.run.classifier import AnswerBatch, answer_numbers
 from pta.run.row_file import CsvRows, JsonLines, RowFile, columns
 from pta.run.saved_stream import RowThread
 
@@ -23,7 +23,7 @@ def some_answers(top, reject_below=None):
     logits = torch.randn(6, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64) * 8
     probabilities = logits.softmax(dim=1)
     probabilities[0, :], probabilities[1, :], probabilities[2, :] = 0.0000005, 0.1234565, torch.nan
-    return answers_from(logits, probabilities, -logits, NAMES, top, reject_below)
+    return AnswerBatch(answer_numbers(logits, probabilities, -logits, top), NAMES, reject_below)
 
 
 def row_by_row(path, answer):

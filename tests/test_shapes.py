@@ -24,8 +24,7 @@ from pta.data.packaged_clouds import (
     stored_solids,
 )
 from pta.data.prompts import load_templates
-from pta.data.shifts.points import corrupt_points
-from pta.door.points.corrupted_sizes import CORRUPTIONS, corrupted_size
+from pta.data.shifts.points import CORRUPTIONS, corrupt_points, corrupted_size
 from pta.door.points.reading import read_cloud
 from pta.models.packaged.embedded_points import POINT_TEMPLATES
 

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from photos import decode_image
 from refusals import refusal
 
-from pta.door.images import decode_image
 from pta.measure.reproduce import speed
 from pta.measure.reproduce.declaration import parse_experiment
 from pta.measure.reproduce.fill import fill

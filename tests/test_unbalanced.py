@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from streams import feature_file
 
 from pta import Samples, ZeroShotClassifier, list_adapters
-from pta.data.draw import drawn
-from pta.data.features import FeatureFile
+from pta.data.features import FeatureFile, drawn
 from pta.data.orders import absent, bursts, rare, zipf
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.measure.evaluate import MethodSummary, evaluate

@@ -8,22 +8,26 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from photos import encoded, smooth
+from photos import decode_image, encoded, smooth
 from PIL import Image
 
 from pta import Samples, ZeroShotClassifier
-from pta.data.views import confident_mean, make_views, making
-from pta.data.views.making import (
+from pta.data.views import (
+    AREA,
+    ASPECT,
     OPERATIONS,
     central_box,
+    confident_mean,
+    make_views,
     random_box,
     random_chain,
     random_crop,
     random_level,
     random_weights,
 )
-from pta.door.images import Preprocessing, decode_image
+from pta.door.images import Preprocessing
 from pta.errors import InvalidParameter, InvalidSamples
+from pta.run.reading import Views
 
 SMALL = Preprocessing(32)
 GREY = Preprocessing(28, resize="square", mean=(0.286,), std=(0.353,))
@@ -94,7 +98,7 @@ def test_the_central_box_is_the_largest_that_is_allowed(width, height):
 
 def test_the_bounds_are_torchvisions_and_a_picture_that_no_draw_fits_into_gets_the_central_box():
     """The area of a very long picture cannot be had at an aspect near one."""
-    assert (making.AREA, making.ASPECT) == ((0.08, 1.0), (0.75, 4 / 3))
+    assert (AREA, ASPECT) == ((0.08, 1.0), (0.75, 4 / 3))
     assert {random_box(5000, 10, np.random.default_rng(seed)) for seed in range(20)} == {central_box(5000, 10)}
 
 
@@ -205,7 +209,7 @@ def test_levels_are_uniform_from_a_tenth_to_one_on_either_side():
 def test_a_chain_is_one_to_three_operations_drawn_uniformly_with_replacement(monkeypatch):
     called = []
     spies = [lambda image, level, number=number: (called.append(number), image)[1] for number in range(9)]
-    monkeypatch.setattr(making, "_DRAWN", tuple(spies))
+    monkeypatch.setattr("pta.data.views._DRAWN", tuple(spies))
     rng, chains = np.random.default_rng(1), []
     for _ in range(4000):
         called.clear()
@@ -296,10 +300,10 @@ def test_views_are_made_from_the_picture_and_not_from_the_first_view():
 
 def test_there_is_at_least_one_view_and_a_mode_is_known_by_name():
     assert make_views(picture(), SMALL, count=1, mode="crops", seed=1).shape[0] == 1
-    with pytest.raises(InvalidParameter, match="at least one view"):
-        make_views(picture(), SMALL, count=0, mode="crops", seed=1)
+    with pytest.raises(InvalidParameter, match="an image can have 2 to 1024 views, not 0"):
+        Views(0, "crops")
     with pytest.raises(InvalidParameter, match="did you mean 'augmix'"):
-        make_views(picture(), SMALL, count=2, mode="augmx", seed=1)
+        Views(2, "augmx")
 
 
 # -- the mean of the most confident ---------------------------------------------------------------------------------
@@ -355,7 +359,7 @@ def test_samples_are_taken_part_by_part_without_changing_anything(monkeypatch):
     classifier = ZeroShotClassifier(rng.standard_normal((4, 6)), list("abcd"))
     views = torch.tensor(rng.standard_normal((9, 7, 6)))
     whole = mean_of(views, classifier, keep=0.5).features
-    monkeypatch.setattr("pta.data.views.selection._LOGITS_AT_ONCE", 2 * 7 * 4)
+    monkeypatch.setattr("pta.data.views._LOGITS_AT_ONCE", 2 * 7 * 4)
     torch.testing.assert_close(mean_of(views, classifier, keep=0.5).features, whole)
 
 

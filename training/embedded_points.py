@@ -25,9 +25,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta.data.packaged_clouds import FURNITURE_CLASSES, POINTS, SHAPE_CLASSES, from_stored, load_furniture_test
-from pta.data.shifts.points import corrupt_points
+from pta.data.shifts.points import CORRUPTIONS, corrupt_points
 from pta.door.points.cloud import Cloud
-from pta.door.points.corrupted_sizes import CORRUPTIONS
 from pta.models.packaged.embedded import MAX_SCALE
 from pta.models.packaged.embedded_points import POINT_TEMPLATES, EmbeddedPointsConfig, EmbeddedPointsEncoder
 

@@ -18,8 +18,8 @@ from pta.cli.fitting_table import print_table, right
 from pta.cli.output import print_lines, progress_of, require_place, tables, write_json
 from pta.data.point_shapes import SHAPE_SOURCES
 from pta.data.shifts.images import SHIFTS
+from pta.data.shifts.points import CORRUPTIONS
 from pta.door.files import write_atomically
-from pta.door.points.corrupted_sizes import CORRUPTIONS
 from pta.errors import InvalidParameter
 from pta.measure.demo.report import render_report
 from pta.measure.demo.result import DemoResult

@@ -14,7 +14,7 @@ from typer import Option
 from pta.cli.alarm_options import AlarmOptions
 from pta.cli.messages import say, warn
 from pta.core.classifier import ZeroShotClassifier
-from pta.door.claims import sole_writer
+from pta.door.locks import sole_writer
 from pta.errors import MachineFailure, UnreadableFile
 from pta.methods import Adapter
 from pta.methods.state_file import read_monitor

@@ -22,8 +22,7 @@ from pta.run.classifier import Classifier
 from pta.run.predict import Tally, predict_stream
 from pta.run.reading import Decoding, Reading, open_decoding, require_decoder, start_early
 from pta.run.saved_stream import SavedStream
-from pta.run.separate import SeparateStreams
-from pta.run.watched import WatchedStream
+from pta.run.watched import SeparateStreams, WatchedStream
 
 _ENDING = [one for one in signal.Signals if one.name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")]
 
@@ -163,7 +162,7 @@ def _predict(
                 for name, one in watch.each():
                     if one.position >= BLOCK:
                         say(f"{name} {outlet.health(one.monitor, one.held)}".lstrip())
-                if labels and not tally.taught:
+                if labels and not tally.marked.get("learned_label"):
                     warn(f"warning: {given.rows.learn_labels} has no label for any of these samples")
         if number:
             raise Exit(128 + number)

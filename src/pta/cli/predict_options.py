@@ -19,7 +19,7 @@ from pta.cli.video_options import VideoOptions
 from pta.data.label_file import as_in_csv, labels_by_key
 from pta.data.sample_set import SampleReference
 from pta.data.sources.video import OF_FRAMES, VideoFrames
-from pta.door.claims import sole_writers
+from pta.door.locks import sole_writers
 from pta.door.patience import Unread
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
 from pta.methods import adapter_class
@@ -264,7 +264,7 @@ class PredictOptions:
                 "use pta extract and pta eval --predictions"
             )
         reading = self.samples.reading(self.samples.processes)
-        return reading.for_needs(method.needs_with(parameters), Views.crops(self.views))
+        return reading.for_needs(method.needs_with(parameters), Views(self.views, "crops", seed=None))
 
     def columns(self, source: object) -> list[str]:
         """The columns that rows have because samples are frames; refused if a state does not fit to them."""

@@ -10,8 +10,8 @@ from typing import Any
 from pta.core.modality import CLOUDS, IMAGES, Modality
 from pta.core.parameters import require_text
 from pta.data.sample_set import ListedSample, SampleFile
+from pta.data.shifts.points import corrupted_size
 from pta.door.files import packaged_json
-from pta.door.points.corrupted_sizes import corrupted_size
 from pta.errors import InvalidParameter, nearest, require_known
 
 CLEAN = "clean"
@@ -65,18 +65,6 @@ class CatalogueEntry:
         if self.subset is None:
             return tuple(of_all)
         return tuple(of_all[label] for label in packaged_json("imagenet.json")[self.subset])
-
-    def image_folder(self, root: Path) -> Path:
-        """Where the folder of the images is, or should be."""
-        return _first_existing(root, self.images)
-
-    def test_list_file(self, root: Path) -> Path:
-        """Where the list of test images is, or should be; for a set that has one."""
-        return _first_existing(root, self.test_list)
-
-    def class_names_file(self, root: Path) -> Path:
-        """Where the file with class names is, or should be; for a set that has one."""
-        return _first_existing(root, self.names_file)
 
     def part(self, *chosen: str) -> "CatalogueEntry":
         """The set below the folders chosen from `parts`, or the file of a corruption and severity."""
@@ -175,6 +163,6 @@ def _how_to_choose(entry: CatalogueEntry) -> str:
     return f"{entry.id} has no variants"
 
 
-def _first_existing(root: Path, places: Sequence[str]) -> Path:
-    """The first place that exists, else the first of all."""
+def place_of(places: Sequence[str], root: Path) -> Path:
+    """Where one of the places of a set is, or should be: the first that exists, else the first of all."""
     return next((root / place for place in places if (root / place).exists()), root / places[0])

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pta.data.catalogue import CatalogueEntry, FoundSamples, Watch, find_entry
+from pta.data.catalogue import CatalogueEntry, FoundSamples, Watch, find_entry, place_of
 from pta.data.layouts import list_images, missing_places
 from pta.door.files import exists
 from pta.errors import PtaError, UnreadableFile, shown
@@ -60,7 +60,7 @@ def _check_one(entry: CatalogueEntry, root: Path, watch: Watch) -> Report:
         except PtaError as error:
             problems.append(str(error))
     counts = (len(listing.images) - len(listing.missing), entry.count, len(set(listing.labels)), entry.classes)
-    return Report(entry.id, entry.title, str(entry.image_folder(root)), *counts, tuple(problems), listing.notes)
+    return Report(entry.id, entry.title, str(place_of(entry.images, root)), *counts, tuple(problems), listing.notes)
 
 
 def _gaps(entry: CatalogueEntry, listing: FoundSamples) -> list[str]:
@@ -80,7 +80,7 @@ def _gaps(entry: CatalogueEntry, listing: FoundSamples) -> list[str]:
 
 def _check_parts(entry: CatalogueEntry, root: Path, watch: Watch) -> Report:
     parts = {"/".join(chosen): entry.part(*chosen) for chosen in entry.choices()}
-    there = [part for part, own in parts.items() if exists(own.image_folder(root))]
+    there = [part for part, own in parts.items() if exists(place_of(own.images, root))]
 
     def watch_part(number: int, done: int, total: int) -> None:
         watch(number * total + done, len(there) * total)
@@ -94,7 +94,7 @@ def _check_parts(entry: CatalogueEntry, root: Path, watch: Watch) -> Report:
     images, classes = sum(one.images for one in reports), min((one.classes for one in reports), default=0)
     expected = sum(parts[part].count or 0 for part in there) or entry.count
     counts, notes = (images, expected, classes, entry.classes), notes if there and absent else []
-    return Report(entry.id, entry.title, str(entry.image_folder(root)), *counts, tuple(problems), tuple(notes))
+    return Report(entry.id, entry.title, str(place_of(entry.images, root)), *counts, tuple(problems), tuple(notes))
 
 
 def _some(names: Sequence[str]) -> str:

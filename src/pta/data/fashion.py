@@ -3,20 +3,17 @@
 As a source: `fashion/clean`, `fashion/gaussian_noise/3`, or the first 500 of these, `fashion/gaussian_noise/3/500`.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from importlib import resources
 from io import BytesIO
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pta.core.limits import USUAL_LIMITS
-from pta.data.sample_set import SampleSet
+from pta.data.sample_set import SampleSet, names_for, packaged_set
 from pta.data.shifts.images import SHIFTS, apply_shift
+from pta.door.files import packaged_arrays
 from pta.errors import InvalidParameter
 
 NAME = "fashion"
@@ -41,28 +38,15 @@ def load_fashion_test() -> FashionTest:
     >>> test.images.shape, test.class_names[test.labels[0]]
     ((2000, 28, 28), 'ankle boot')
     """
-    packaged = resources.files("pta") / "assets" / "fashion_mnist_test_2000.npz"
-    with packaged.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        return FashionTest(arrays["images"], arrays["labels"], CLASS_NAMES)
+    arrays = packaged_arrays("fashion_mnist_test_2000.npz")
+    return FashionTest(arrays["images"], arrays["labels"], CLASS_NAMES)
 
 
-@dataclass(frozen=True, eq=False)
-class PackagedImage:
-    """A grey image in memory; `key` is what users see and tables hold."""
-
-    key: str
-    pixels: NDArray[np.uint8]
-
-    def read(self, most: int = USUAL_LIMITS.max_bytes) -> bytes:
-        """The image as PNG, which loses nothing and is small."""
-        encoded = BytesIO()
-        Image.fromarray(self.pixels).save(encoded, "png")
-        return encoded.getvalue()
-
-    @cached_property
-    def stamp(self) -> tuple[str]:
-        """The sha256 of the pixels: independent of the package's path, and different after any change of a shift."""
-        return (hashlib.sha256(self.pixels.tobytes()).hexdigest(),)
+def as_png(pixels: NDArray[np.uint8]) -> bytes:
+    """A grey image as PNG, which loses nothing and is small."""
+    encoded = BytesIO()
+    Image.fromarray(pixels).save(encoded, "png")
+    return encoded.getvalue()
 
 
 def open_fashion(source: str, class_names: Sequence[str] | None = None) -> SampleSet:
@@ -73,12 +57,8 @@ def open_fashion(source: str, class_names: Sequence[str] | None = None) -> Sampl
     (2000, 'fashion/blur/3/0000', 'ankle boot')
     """
     test = load_fashion_test()
-    names = test.class_names if class_names is None else tuple(class_names)
-    if len(names) != len(test.class_names):
-        raise InvalidParameter(f"{source} has {len(test.class_names)} classes, but {len(names)} names are given")
-    pixels = _shifted(test.images, source)
-    images = tuple(PackagedImage(f"{source}/{number:04d}", image) for number, image in enumerate(pixels))
-    return SampleSet(source, names, images, test.labels[: len(images)].astype(np.int64), prompts=NAME)
+    names = names_for(source, test.class_names, class_names)
+    return packaged_set(source, _shifted(test.images, source), as_png, test.labels, names)
 
 
 def _shifted(images: NDArray[np.uint8], source: str) -> NDArray[np.uint8]:

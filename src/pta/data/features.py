@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.limits import require_memory, require_unpackable
-from pta.core.parameters import plain_number
+from pta.core.parameters import plain_number, require_count, require_seed
 from pta.core.plain import plain_tensor
 from pta.core.samples import Samples
 from pta.door.files import (
@@ -44,6 +44,7 @@ _ABOUT = "about.json"
 _REQUIRED = ("image_features", "text_features", "classnames")
 _OF_CLASSES = ("scale", "bias", "prompt_features")
 _OPTIONAL = (*_OF_CLASSES, "labels", "view_features", "patch_features", "generated_features", "pixels", "paths")
+_OTHER_DRAW = 2**65  # added to a seed: its classes do not depend on its order
 _PACKED_BY_NUMPY = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 STORED_AS = {
     "features": "image_features",
@@ -118,6 +119,36 @@ class Part:
     whole: FeatureFile
     samples: NDArray[np.int64]  # their numbers in the file
     classes: NDArray[np.int64]
+
+
+def drawn(data: FeatureFile, count: int, seed: int) -> FeatureFile:
+    """The part of a file with `count` look-alike classes: one at random, and those whose texts have the largest cosine.
+
+    Classes without samples are not drawn. The part has all samples of its classes, in the order of the file.
+    """
+    if data.labels is None:
+        raise InvalidSamples(f"{data.name} has no labels, without which no classes can be drawn")
+    whole, occurring = data.classifier, np.unique(data.labels)
+    if not 2 <= require_count("classes_drawn", count, 0, 2**31) <= len(occurring):
+        raise InvalidParameter(
+            f"{data.name} has samples of {len(occurring)} classes; of these two or more can be drawn, not {count}"
+        )
+    first = np.random.default_rng(require_seed(seed) + _OTHER_DRAW).integers(len(occurring))
+    texts = whole.anchors.double().cpu().numpy()[occurring]
+    likeness = texts @ texts[first]
+    likeness[first] = np.inf  # before a class with the same text
+    classes = occurring[np.argsort(-likeness, kind="stable")[:count]]
+    place = np.full(whole.classes, -1)
+    place[classes] = np.arange(count)
+    samples = np.flatnonzero(place[data.labels] >= 0)
+    return replace(
+        data,
+        samples=data.samples[torch.from_numpy(samples)],
+        classifier=whole.part(classes.tolist()),
+        labels=place[data.labels[samples]],
+        paths=data.paths and tuple(data.paths[row] for row in samples),
+        part=Part(data, samples, classes),
+    )
 
 
 def load_features(path: str | Path) -> FeatureFile:

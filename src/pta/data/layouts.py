@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from pta.data.catalogue import CatalogueEntry, FoundSamples, Watch, find_entry
+from pta.data.catalogue import CatalogueEntry, FoundSamples, Watch, find_entry, place_of
 from pta.data.sample_set import SampleFile, SampleSet
 from pta.data.sources.addresses import is_inside
 from pta.data.sources.class_index import matching_name
@@ -47,7 +47,7 @@ def open_catalogued(source: str, root: Path | None, class_names: Sequence[str] |
             f"the first is {found.missing[0].path}, are missing; {advice}"
         )
     if not count:
-        raise UnreadableFile(f"{source}: no {entry.modality.name}s in {entry.image_folder(root)}; {advice}")
+        raise UnreadableFile(f"{source}: no {entry.modality.name}s in {place_of(entry.images, root)}; {advice}")
     notes = list(found.notes)
     if entry.count not in (None, count):
         notes.append(f"{count:,} images, where the full set has {entry.count:,}")
@@ -74,17 +74,18 @@ def missing_places(entry: CatalogueEntry, root: Path) -> list[str]:
     """What is not there at all, a sentence each: what it is, where it should be, where one gets it."""
     is_file = entry.layout == "h5" and not entry.parts
     what = f"{'file' if is_file else 'folder'} of {entry.modality.name}s"
-    needed = [(what, entry.image_folder, entry.images_from)]
+    needed = [(what, entry.images, entry.images_from)]
     if entry.test_list:
-        needed.append(("list of test images", entry.test_list_file, entry.test_list_from))
+        needed.append(("list of test images", entry.test_list, entry.test_list_from))
     if entry.test_list and entry.names_file:
-        needed.append(("list of class names", entry.class_names_file, entry.test_list_from))
+        needed.append(("list of class names", entry.names_file, entry.test_list_from))
     above = root.absolute().parent
     absences = []
-    for what, place, source in needed:
-        if not place(root).exists():
-            moved = f"there is {place(above)}, so give {above} as the data folder"
-            absences.append(f"no {what} {place(root)}; {moved if place(above).exists() else f'get it from {source}'}")
+    for what, places, source in needed:
+        here, there = place_of(places, root), place_of(places, above)
+        if not here.exists():
+            moved = f"there is {there}, so give {above} as the data folder"
+            absences.append(f"no {what} {here}; {moved if there.exists() else f'get it from {source}'}")
     return absences
 
 
@@ -92,9 +93,9 @@ def missing_places(entry: CatalogueEntry, root: Path) -> list[str]:
 
 
 def _listed(entry: CatalogueEntry, root: Path, names: Sequence[str] | None, watch: Watch) -> FoundSamples:
-    rows = _aircraft_rows(entry, root) if entry.layout == "aircraft" else _split_rows(entry.test_list_file(root))
+    rows = _aircraft_rows(entry, root) if entry.layout == "aircraft" else _split_rows(place_of(entry.test_list, root))
     _require_sound(entry, root, rows, names)
-    folder, missing = entry.image_folder(root), []
+    folder, missing = place_of(entry.images, root), []
     images = [SampleFile(folder / path, path) for path, _, _ in rows]
     for done, image in enumerate(images, start=1):
         if image.stamp == (-1, -1):
@@ -125,7 +126,7 @@ def _split_rows(file: Path) -> list[Row]:
 
 def _aircraft_rows(entry: CatalogueEntry, root: Path) -> list[Row]:
     """Lines "<id> <variant>"; a label is the variant's line in variants.txt."""
-    file, names_file = entry.test_list_file(root), entry.class_names_file(root)
+    file, names_file = place_of(entry.test_list, root), place_of(entry.names_file, root)
     variants = [line.strip() for line in read_text(names_file, "class name").splitlines() if line.strip()]
     labels = {variant: label for label, variant in enumerate(variants)}
     rows: list[Row] = []
@@ -139,7 +140,7 @@ def _aircraft_rows(entry: CatalogueEntry, root: Path) -> list[Row]:
 
 
 def _require_sound(entry: CatalogueEntry, root: Path, rows: Sequence[Row], names: Sequence[str] | None) -> None:
-    file, folder, known = entry.test_list_file(root), entry.image_folder(root), entry.class_names
+    file, folder, known = place_of(entry.test_list, root), place_of(entry.images, root), entry.class_names
     if not rows:
         raise UnreadableFile(f"{file} lists no images")
     for path, label, name in rows:
@@ -159,9 +160,9 @@ def _require_sound(entry: CatalogueEntry, root: Path, rows: Sequence[Row], names
 
 def _in_h5(entry: CatalogueEntry, root: Path, names: Sequence[str] | None) -> FoundSamples:
     """The clouds of a file, if it has as many and with as many points as the published one."""
-    path = entry.image_folder(root)
+    path = place_of(entry.images, root)
     clouds, labels = read_clouds(path, entry.classes)
-    found, published = (len(clouds), len(clouds[0].points)), (entry.count, entry.points)
+    found, published = (len(clouds), len(clouds[0].held)), (entry.count, entry.points)
     if found != published:
         what = "{} clouds of {} points".format
         raise UnreadableFile(f"{path} holds {what(*found)}; the published {entry.id} holds {what(*published)}")
@@ -172,7 +173,7 @@ def _in_h5(entry: CatalogueEntry, root: Path, names: Sequence[str] | None) -> Fo
 
 
 def _in_folders(entry: CatalogueEntry, root: Path, names: Sequence[str] | None, watch: Watch) -> FoundSamples:
-    folder = entry.image_folder(root)
+    folder = place_of(entry.images, root)
     labels = {name: label for label, name in enumerate(entry.class_folders)}
     if loose := loose_images(folder):
         raise UnreadableFile(
@@ -213,7 +214,7 @@ def _filtered(entry: CatalogueEntry, keys: list[str]) -> tuple[list[str], tuple[
 def _class_names(entry: CatalogueEntry, root: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names from the user's file "<wnid> <name>" if there is one, and a remark if they are not ours."""
     ours = entry.class_names
-    file = entry.class_names_file(root) if entry.names_file else None
+    file = place_of(entry.names_file, root) if entry.names_file else None
     if file is None or not file.exists():
         return ours, ()
     lines = (line.split(maxsplit=1) for line in read_text(file, "class name").splitlines())

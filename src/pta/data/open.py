@@ -15,13 +15,12 @@ from pta.core.plugins import load_plugin
 from pta.data import fashion, point_shapes
 from pta.data.catalogue import catalogue, is_catalogued
 from pta.data.layouts import open_catalogued
-from pta.data.sample_set import ListedSample, SampleFile, SampleReference, SampleSet
+from pta.data.sample_set import Listed, ListedSample, MemorySample, SampleFile, SampleReference, SampleSet
 from pta.data.sources.addresses import is_folder
 from pta.data.sources.csv_list import list_csv, listed_files, open_csv
 from pta.data.sources.entries import is_folder_at, matches
 from pta.data.sources.folder import list_folder, open_folder, sample_files
 from pta.data.sources.h5_clouds import open_h5, read_clouds
-from pta.data.sources.listed import Listed
 from pta.data.sources.video import VideoFrames, VideoReading, open_video
 from pta.data.sources.webdataset import is_shards, list_shards, open_shards
 from pta.door.files import as_path, exists
@@ -133,18 +132,6 @@ def open_samples(
     raise UnreadableFile(f"'{source}' is neither a folder nor a known dataset; {nearest(source, catalogue())}")
 
 
-@dataclass(frozen=True)
-class PipedPicture:
-    """A picture that came through a pipe."""
-
-    key: str
-    content: bytes
-
-    def read(self, most: int = USUAL_LIMITS.max_bytes) -> bytes:
-        """The picture, still encoded; how long it may be was decided when it came."""
-        return self.content
-
-
 def open_places(
     places: Sequence[str],
     modality: Modality = IMAGES,
@@ -179,10 +166,10 @@ def open_places(
 # Both read a copy of standard input: Python could not end while a thread waits in sys.stdin for what never comes.
 
 
-def _frames(stdin: int, most: int) -> Iterator[PipedPicture]:
+def _frames(stdin: int, most: int) -> Iterator[MemorySample]:
     with os.fdopen(os.dup(stdin), "rb") as pipe:
         for number, content in enumerate(split_frames(pipe, most)):
-            yield PipedPicture(f"frame {number}", content)
+            yield MemorySample(f"frame {number}", content, bytes)
 
 
 def _paths(stdin: int) -> Iterator[SampleFile]:

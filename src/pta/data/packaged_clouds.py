@@ -8,13 +8,13 @@ shape is stored as its solids and the seed that draws points of their surface.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pta.door.files import packaged_arrays
 from pta.door.points.cloud import as_cloud
 from pta.door.points.mesh import Mesh
 
@@ -59,7 +59,7 @@ def load_furniture_test() -> LabelledClouds:
     >>> test.clouds.shape[1:], test.class_names[test.labels[0]]
     ((1024, 3), 'armchair')
     """
-    arrays = _read("furniture_test.npz")
+    arrays = packaged_arrays("furniture_test.npz")
     return LabelledClouds(from_stored(arrays["clouds"]), arrays["labels"].astype(np.int64), FURNITURE_CLASSES)
 
 
@@ -76,7 +76,7 @@ def load_procedural_test() -> LabelledClouds:
     >>> test.clouds.shape, test.class_names[test.labels[6]]
     ((2000, 1024, 3), 'chair')
     """
-    arrays = _read("procedural_test.npz")
+    arrays = packaged_arrays("procedural_test.npz")
     solids = stored_solids(arrays)
     clouds = [
         as_cloud(joined(list(islice(solids, int(count)))).sample(POINTS, int(seed)), normalise=True)
@@ -122,8 +122,3 @@ def _between_rings(count: int) -> NDArray[np.int64]:
 
 def _parts(rows: NDArray[Any], lengths: NDArray[np.uint8]) -> Iterator[NDArray[Any]]:
     return iter(np.split(rows, np.cumsum(lengths[:-1], dtype=np.int64)))
-
-
-def _read(name: str) -> dict[str, NDArray[Any]]:
-    with (resources.files("pta") / "assets" / name).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        return dict(arrays)

@@ -4,19 +4,17 @@ They have names of their own: `point_shapes/procedural`, `point_shapes/furniture
 from 0 to 4 and perhaps how many, `point_shapes/furniture/jitter/2`, `point_shapes/procedural/rotate/4/500`.
 """
 
-import hashlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pta.core.modality import CLOUDS
-from pta.core.parameters import require_text, require_texts
+from pta.core.parameters import require_text
 from pta.data.packaged_clouds import LabelledClouds, load_furniture_test, load_procedural_test
-from pta.data.sample_set import SampleSet
-from pta.data.shifts.points import Points, corrupt_points
-from pta.data.sources.h5_clouds import StoredCloud
-from pta.door.points.corrupted_sizes import CORRUPTIONS, SEVERITIES, require_corruption
+from pta.data.sample_set import SampleSet, names_for, packaged_set
+from pta.data.shifts.points import CORRUPTIONS, SEVERITIES, Points, corrupt_points, require_corruption
+from pta.data.sources.h5_clouds import as_npy
 from pta.errors import InvalidParameter, nearest
 
 NAME = "point_shapes"
@@ -49,17 +47,10 @@ def open_point_shapes(source: str, class_names: Sequence[str] | None = None) -> 
     """
     made_by, corruption, count = _chosen(source)
     test = load_shapes(made_by)
-    names = test.class_names if class_names is None else tuple(require_texts("class names", class_names))
-    if len(names) != len(test.class_names):
-        raise InvalidParameter(f"{source} has {len(test.class_names)} classes, but {len(names)} names are given")
+    names = names_for(source, test.class_names, class_names)
     if count is not None and not 0 < count <= len(test):
         raise InvalidParameter(f"{source}: there are {len(test):,} clouds; a count is from 1 to that")
-    clouds = corrupted(test.clouds[:count], corruption)
-    samples = tuple(
-        StoredCloud(f"{source}/{number:04d}", cloud, (hashlib.sha256(cloud.tobytes()).hexdigest(),))
-        for number, cloud in enumerate(clouds)
-    )
-    return SampleSet(source, names, samples, test.labels[: len(samples)], prompts=NAME, modality=CLOUDS)
+    return packaged_set(source, corrupted(test.clouds[:count], corruption), as_npy, test.labels, names, CLOUDS)
 
 
 def corrupted(clouds: NDArray[np.float32], corruption: tuple[str, int] | None, seed: int = _SEED) -> list[Points]:

@@ -20,6 +20,7 @@ from torch.nn.functional import normalize
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import require_mapping, require_texts
+from pta.core.towers import Model
 from pta.door.files import load_tensors, packaged_json, read_json, read_text, save_tensors, understanding
 from pta.door.plain_files import make_folder
 from pta.errors import InvalidParameter, PtaError, UnreadableFile, naming, nearest, shown, some_of
@@ -179,10 +180,8 @@ def warn_about_names(class_names: Sequence[str], texts: Sequence[Sequence[str]],
     """Warn about names that look like a heading or a comment, about classes of the same texts, and of the model's."""
     odd = [name for number, name in enumerate(class_names) if name.startswith("#") or (not number and is_heading(name))]
     if odd:
-        warn = (
-            f"{some_of(odd)} was taken as a class, but looks like the heading of a table, or a comment; remove it if so"
-        )
-        warnings.warn(warn, DoubtfulClassNames, stacklevel=3)
+        told = f"{some_of(odd)} was taken as a class, but looks like the heading of a table, or a comment"
+        warnings.warn(f"{told}; remove it if so", DoubtfulClassNames, stacklevel=3)
     names_by_text: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for name, own in zip(class_names, texts, strict=True):
         names_by_text[tuple(text.casefold() for text in own)].append(clean_name(name))
@@ -190,11 +189,8 @@ def warn_about_names(class_names: Sequence[str], texts: Sequence[Sequence[str]],
         called = some_of([name for names in same for name in dict.fromkeys(names)])
         is_same = all(len(set(names)) == 1 for names in same)
         equal = "are the same" if is_same else "differ at most in case, which most models ignore"
-        warn = (
-            f"several classes are called {called}: their texts {equal}, so zero-shot always predicts the first; "
-            "give them different names"
-        )
-        warnings.warn(warn, DuplicateClassNames, stacklevel=3)
+        told = f"several classes are called {called}: their texts {equal}, so zero-shot always predicts the first"
+        warnings.warn(f"{told}; give them different names", DuplicateClassNames, stacklevel=3)
     if remark:
         warnings.warn(remark, DoubtfulClassNames, stacklevel=3)
 
@@ -213,20 +209,13 @@ _KIND = "text anchors"
 _TEXTS_AT_ONCE = 1024  # so that progress can be told; the encoder divides further as it likes
 
 
-class TextEncoder(Protocol):
-    """What is asked of a model here."""
+class TextEncoder(Model, Protocol):
+    """A model with texts."""
 
-    @property
-    def fingerprint(self) -> str: ...
-
-    @property
-    def dtype(self) -> torch.dtype: ...
+    bias: float  # what is added to logits
 
     @property
     def scale(self) -> float: ...
-
-    @property
-    def bias(self) -> float: ...
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor: ...
 

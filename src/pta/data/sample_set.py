@@ -3,10 +3,10 @@
 import hashlib
 import json
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from pta.core.limits import USUAL_LIMITS
 from pta.core.modality import IMAGES, Modality
 from pta.door.files import read_sample, require_short
 from pta.door.patience import reading, require_whole
-from pta.errors import InvalidSamples
+from pta.errors import InvalidParameter, InvalidSamples
 
 
 class SampleReference(Protocol):
@@ -86,6 +86,34 @@ class TarMember:
 
 
 @dataclass(frozen=True, eq=False)
+class MemorySample:
+    """A sample in memory; `key` is what users see and tables hold."""
+
+    key: str
+    held: Any
+    encode: Callable[[Any], bytes]
+    stamp: tuple[int | str, ...] = ()  # what changes when the sample does
+
+    def read(self, most: int = USUAL_LIMITS.max_bytes) -> bytes:
+        """The content, encoded; how large it may be was decided before it was held."""
+        return self.encode(self.held)
+
+
+class Listed(NamedTuple):
+    """A sample of a source that is not read: where it is, and what its source says about it."""
+
+    key: str  # what users see and tables hold
+    place: str  # the file that holds it
+    label: str | None = None  # as the source has it
+    stream: str | None = None  # whose stream it belongs to, where streams are asked for
+    number: str | None = None  # as the source has it
+    line: int | None = None  # of the list that names it
+    offset: int | None = None  # of a member of a tar archive, with its size
+    size: int | None = None
+    stamp: str | None = None  # what changes when the sample does, if the listing knows it
+
+
+@dataclass(frozen=True, eq=False)
 class SampleSet:
     """Samples of one source, in a fixed order."""
 
@@ -126,3 +154,27 @@ class SampleSet:
         for sample, label, stamp in zip(self.samples, labels, stamps, strict=True):
             digest.update(b"\n" + json.dumps([sample.key, label, *stamp]).encode())
         return digest.hexdigest()
+
+
+def packaged_set(
+    source: str,
+    arrays: Iterable[NDArray[Any]],
+    encode: Callable[[Any], bytes],
+    labels: NDArray[np.integer],
+    class_names: tuple[str, ...],
+    modality: Modality = IMAGES,
+) -> SampleSet:
+    """Packaged samples, whose stamps depend on their numbers alone; the prompts are called as the source begins."""
+    samples = tuple(
+        MemorySample(f"{source}/{number:04d}", array, encode, (hashlib.sha256(array.tobytes()).hexdigest(),))
+        for number, array in enumerate(arrays)
+    )
+    prompts, own = source.partition("/")[0], labels[: len(samples)].astype(np.int64)
+    return SampleSet(source, class_names, samples, own, prompts=prompts, modality=modality)
+
+
+def names_for(source: str, known: tuple[str, ...], given: Sequence[str] | None) -> tuple[str, ...]:
+    """The names of a packaged set's classes: its own, or as many that are given."""
+    if given is not None and len(given) != len(known):
+        raise InvalidParameter(f"{source} has {len(known)} classes, but {len(given)} names are given")
+    return known if given is None else tuple(given)

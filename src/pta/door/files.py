@@ -7,8 +7,8 @@ import re
 import secrets
 import shlex
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from functools import cache
 from importlib import resources
 from io import BytesIO
@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import IO, Any
 
+import numpy as np
 import torch
 from numpy.lib import format as npy
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from pta.core.limits import USUAL_LIMITS, require_memory
+from pta.door.foreign import in_words
 from pta.door.patience import reading, require_whole
 from pta.door.plain_files import sync_folder
 from pta.errors import (
@@ -107,15 +109,13 @@ def _beside(target: Path) -> tuple[Path, IO[bytes]]:
 
     It is never opened by its name: by then that could be a link.
     """
-    try:
+    with explaining(f"cannot write {target}"):
         if not target.name or (target.exists() and not target.is_file()):
             raise UnreadableFile(f"cannot write {target}: it is not a file")
         if not target.parent.is_dir():
             raise UnreadableFile(f"cannot write {target}: the folder {target.parent} does not exist")
         temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
         return temporary, temporary.open("xb")
-    except OSError as error:
-        raise family(error)(f"cannot write {target}: {reason(error)}") from None
 
 
 def remove_temporary_files(folder: Path, target: str | None = None) -> None:
@@ -127,19 +127,15 @@ def remove_temporary_files(folder: Path, target: str | None = None) -> None:
                 path.unlink()
 
 
-@contextmanager
-def understanding(path: str | Path, kind: str) -> Iterator[None]:
+def understanding(path: str | Path, kind: str) -> AbstractContextManager[None]:
     """Turn any error that a file's content causes into one line about the file."""
-    try:
-        yield
-    except PtaError:
-        raise
-    except Exception as error:
+
+    def said(error: Exception) -> PtaError:
         if isinstance(error, OSError) and error.strerror:  # the system's; libraries raise it for damage as well
-            raise family(error)(f"{path} cannot be read: {reason(error)}") from None
-        raise UnreadableFile(
-            f"{path} cannot be read as a {kind} (truncated or damaged?): {first_line(error)}"
-        ) from None
+            return family(error)(f"{path} cannot be read: {reason(error)}")
+        return UnreadableFile(f"{path} cannot be read as a {kind} (truncated or damaged?): {first_line(error)}")
+
+    return in_words(said)
 
 
 def read_text(path: Path, kind: str, largest: int = _LARGEST_TEXT) -> str:
@@ -220,6 +216,12 @@ def packaged_json(name: str) -> dict[str, Any]:
     return json.loads((resources.files("pta") / "assets" / name).read_text(encoding="utf-8"))
 
 
+def packaged_arrays(name: str) -> dict[str, NDArray[Any]]:
+    """The arrays of a file of the package's own data."""
+    with (resources.files("pta") / "assets" / name).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
 def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
     """Save tensors with a description; equal contents give equal files."""
     if not isinstance(path, str | Path):
@@ -241,7 +243,7 @@ def unpack_tensors(content: bytes, kind: str, name: str = "this") -> tuple[dict[
             raise ValueError(f"a header of {size:,} bytes")
         header = json.loads(content[8 : 8 + size])
         metadata = header.pop("__metadata__", {})
-        _require_few(name, header)
+        _few(name, header)
         require_memory(name, len(content))
         tensors = {key: tensor.clone() for key, tensor in load(content).items()}  # clones are aligned
         return _described(name, kind, tensors, metadata)
@@ -263,25 +265,12 @@ def join_tensors(
     for name in joined:
         dtype, shape = held[0][name]
         declared[name] = dtype, [sum(one[name][1][0] for one in held), *shape[1:]]
-    header = _header(declared, whole, metadata)
-    write_atomically(path, _joined_bytes(header, parts, joined, whole))
+    write_atomically(path, _joined_bytes(parts, declared, whole, metadata))
 
 
 def packed_in_order(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> bytes:
     """The content of a safetensors file with metadata in their order: equal contents are equal bytes."""
-    return b"".join(_joined_bytes(_header({}, tensors, metadata), [], [], tensors))
-
-
-def _header(
-    declared: dict[str, tuple[str, list[int]]], whole: Mapping[str, Tensor], metadata: dict[str, str]
-) -> dict[str, Any]:
-    declared |= {name: (_NAMES[tensor.dtype], list(tensor.shape)) for name, tensor in whole.items()}
-    header: dict[str, Any] = {"__metadata__": metadata}
-    end = 0
-    for name, (dtype, shape) in declared.items():
-        start, end = end, end + math.prod(shape) * _BYTES[dtype]
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
-    return header
+    return b"".join(_joined_bytes([], {}, tensors, metadata))
 
 
 _ROWS_AT_ONCE = 1024
@@ -292,25 +281,29 @@ _BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2,
 def _shapes(path: Path) -> dict[str, tuple[str, list[int]]]:
     """The type and the shape of every tensor of a file."""
     with safe_open(path, framework="pt") as file:
-        slices = {name: file.get_slice(name) for name in _names(path, file)}
+        slices = {name: file.get_slice(name) for name in _few(path, file.keys())}
         return {name: (slice.get_dtype(), slice.get_shape()) for name, slice in slices.items()}
 
 
-def _names(path: Path, file: Any) -> list[str]:
+def _few(path: str | Path, names: Collection[str]) -> Collection[str]:
     """The names of the tensors in a file, each of which takes time, also if it is empty."""
-    names: list[str] = file.keys()
-    _require_few(path, names)
+    if len(names) > _MOST_TENSORS:
+        raise UnreadableFile(f"{path} has {len(names):,} tensors; a file has at most {_MOST_TENSORS:,}")
     return names
 
 
-def _require_few(path: str | Path, names: Sized) -> None:
-    if len(names) > _MOST_TENSORS:
-        raise UnreadableFile(f"{path} has {len(names):,} tensors; a file has at most {_MOST_TENSORS:,}")
-
-
 def _joined_bytes(
-    header: dict[str, Any], parts: Sequence[Path], joined: Sequence[str], whole: Mapping[str, Tensor]
+    parts: Sequence[Path],
+    joined: Mapping[str, tuple[str, list[int]]],
+    whole: Mapping[str, Tensor],
+    metadata: dict[str, str],
 ) -> Iterator[bytes]:
+    """A safetensors file; of the joined tensors type and shape are given."""
+    header: dict[str, Any] = {"__metadata__": metadata}
+    end, added = 0, {name: (_NAMES[tensor.dtype], list(tensor.shape)) for name, tensor in whole.items()}
+    for name, (dtype, shape) in {**joined, **added}.items():
+        start, end = end, end + math.prod(shape) * _BYTES[dtype]
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # the format aligns data to eight bytes
     yield len(text).to_bytes(8, "little") + text
@@ -354,7 +347,7 @@ def read_tensors(
     """
     path = existing_file(path, kind)
     with understanding(path, f"{kind} file"), safe_open(path, framework="pt") as file:
-        names = [name for name in _names(path, file) if only is None or name in only]
+        names = [name for name in _few(path, file.keys()) if only is None or name in only]
         require_memory(path, path.stat().st_size if names else 0)
         return {name: file.get_tensor(name).clone() for name in names}, file.metadata() or {}
 

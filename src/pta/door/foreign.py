@@ -1,9 +1,10 @@
 """Code of others, such as a compiler or the method of a plugin: it may raise whatever it likes."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from pta.errors import first_line
+from pta.errors import PtaError, first_line
 
 
 def failure_of(work: Callable[[], object]) -> BaseException | None:
@@ -25,3 +26,14 @@ def works(trial: Callable[[], object], without: str) -> bool:
     if failure is not None:
         warnings.warn(f"{without}: {first_line(failure)}", stacklevel=3)
     return failure is None
+
+
+@contextmanager
+def in_words(say: Callable[[Exception], PtaError], passing: type[PtaError] | tuple[()] = PtaError) -> Iterator[None]:
+    """Raise what is said about an error of foreign code in the block, unless it is one that passes."""
+    try:
+        yield
+    except passing:
+        raise
+    except Exception as error:
+        raise say(error) from None

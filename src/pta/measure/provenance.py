@@ -12,7 +12,7 @@ import torch
 
 from pta import __version__, engines
 from pta.core import classifier, parameters, samples, towers
-from pta.data import draw, features
+from pta.data import features
 from pta.data import orders as streams
 from pta.errors import InvalidParameter
 from pta.measure import evaluate, metrics, record, stream, stream_run
@@ -21,7 +21,7 @@ from pta.methods import adapter as contract
 
 _SHARED = (
     *(contract, stages, classifier, parameters, samples, towers),  # what methods stand on
-    *(features, draw, streams, stream, evaluate, stream_run, record, metrics),  # what runs and counts
+    *(features, streams, stream, evaluate, stream_run, record, metrics),  # what runs and counts
 )
 
 

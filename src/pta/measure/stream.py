@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from pta.data import orders
-from pta.data.draw import drawn
-from pta.data.features import FeatureFile
+from pta.data.features import FeatureFile, drawn
 from pta.errors import InvalidParameter, InvalidSamples, require_known
 
 KINDS: Mapping[str, Mapping[str, Any]] = {

@@ -5,7 +5,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, get_args, overload
 
 import numpy as np
 import torch
@@ -15,15 +15,7 @@ from torch import Tensor
 from pta.core.classifier import plain_list
 from pta.core.labels import NONE, UNKNOWN, Labels
 from pta.core.limits import USUAL_LIMITS, Limits
-from pta.core.parameters import (
-    check_given,
-    choice,
-    require_count,
-    require_number,
-    require_switch,
-    require_texts,
-    switch,
-)
+from pta.core.parameters import require_choice, require_count, require_number, require_switch, require_texts
 from pta.core.samples import Samples
 from pta.data.label_file import label_texts
 from pta.data.prompts import build_classifier, load_templates
@@ -178,35 +170,23 @@ class AnswerBatch(Sequence[Answer]):
         return [self._class_names[int(number)] for number in column]
 
 
-def answers_from(
+def answer_numbers(
     logits: Tensor,
     probabilities: Tensor,
     zero_shot: Tensor,
-    class_names: Sequence[str],
     top: int = 1,
-    reject_below: float | None = None,
     *,
     shadow: bool = False,
-    learned: list[str] | None = None,
-    held: list[bool] | None = None,
-) -> AnswerBatch:
-    """One answer per row of the adapted logits, their probabilities and the zero-shot logits, all B×C.
+    with_adapted: bool = False,
+) -> Tensor:
+    """The numbers of an `AnswerBatch`, given the adapted logits, their probabilities and the zero-shot logits, all B×C.
 
-    With `shadow` what is answered is zero-shot's. `learned` are the labels that were learned, `held` says which
-    samples were not learned.
+    With `shadow` what is answered is zero-shot's; `with_adapted` they have the class after adaptation also without it.
 
     Logits rank the classes, so that probabilities that round to the same number change no label. All is computed on
     the device of the logits, and copied to the host once.
     """
-    numbers = answer_numbers(logits, probabilities, zero_shot, top, shadow=shadow, with_adapted=shadow)
-    return AnswerBatch(numbers, class_names, reject_below, learned=learned, held=held)
-
-
-def answer_numbers(
-    logits: Tensor, probabilities: Tensor, zero_shot: Tensor, top: int, *, shadow: bool, with_adapted: bool
-) -> Tensor:
-    """The numbers of an `AnswerBatch`; `with_adapted` they have the class after adaptation also without `shadow`."""
-    adapted = [logits.argmax(dim=1)] if with_adapted else []
+    adapted = [logits.argmax(dim=1)] if shadow or with_adapted else []
     if shadow:
         logits, probabilities = zero_shot, zero_shot.double().softmax(dim=1)
     best = logits.topk(min(top, logits.shape[1]), dim=1).indices
@@ -217,12 +197,6 @@ def answer_numbers(
 
 
 MOST_ANSWERS = 2**20
-_CHECKED = {
-    "raw_probability": switch(False, "the softmax of the raw logits"),
-    "shadow": switch(False, "answer as zero-shot"),
-    "decode": choice("auto", Decode, "the decoder of image files"),
-    "compiled": switch(True, "compile the model on a GPU"),
-}
 
 
 class Classifier(OnHub):
@@ -293,15 +267,16 @@ class Classifier(OnHub):
         how: dict[str, Any] = {"descriptions": descriptions, "cache": folder}
         how["keep_prompts"] = "prompts" in adapter_class(method).needs_with(parameters)
         self.classifier = build_classifier(self.encoder, classes, prompts, **how)
-        switches = {"raw_probability": raw_probability, "shadow": shadow, "decode": decode, "compiled": compiled}
-        check_given("pta.Classifier", _CHECKED, switches)
+        for name, given in (("raw_probability", raw_probability), ("shadow", shadow), ("compiled", compiled)):
+            require_switch(name, given)
+        require_choice("decode", decode, get_args(Decode))
         if reject_below is not None:
             require_probabilities(raw_probability, reject_below)
         if reject_holds is not None:
             require_number("reject_holds", reject_holds, 0.0, 1.0)
         self.reject_holds = reject_holds
         self.raw_probability, self.reject_below, self.shadow = raw_probability, reject_below, shadow
-        self.views, self._limits, self._decode = Views.crops(views), limits, decode
+        self.views, self._limits, self._decode = Views(views, "crops", seed=None), limits, decode
         self._optimise = compiled
         self._programs: dict[int, EncoderProgram] = {}
         self._opened: tuple[frozenset[str], Reading, Decoding] | None = None
@@ -371,12 +346,9 @@ class Classifier(OnHub):
             logits = (self.adapter.step if learn else self.adapter.predict)(known)
         probabilities = self.adapter.probabilities_unchecked(logits, raw=self.raw_probability)
         learned = None if labels is None else label_texts(labels, self.classes)
-        return answers_from(
-            *(logits, probabilities, zero_shot, self.classes, top, self.reject_below),
-            shadow=self.shadow,
-            learned=learned,
-            held=None if held is None else held.tolist(),
-        )
+        numbers = answer_numbers(logits, probabilities, zero_shot, top, shadow=self.shadow)
+        marks = None if held is None else held.tolist()
+        return AnswerBatch(numbers, self.classes, self.reject_below, learned=learned, held=marks)
 
     def below_hold(self, samples: Samples, labels: Labels | None) -> NDArray[np.bool_]:
         """Which checked samples have a lower zero-shot probability than `reject_holds`, and no label."""

@@ -88,7 +88,8 @@ def encode_files(
         low_priority=device == "cpu",
         stopping=stopping,
     )
-    passed = _Passed(on_error == "skip", pass_unread or reading.give_up_unread, live)
+    pass_unread = pass_unread or reading.give_up_unread
+    passed = {"pass_undecodable": on_error == "skip", "pass_unread": pass_unread, "live": live}
     decode, begin = partial(_decode, decoding), partial(_begin, program, reading, passed)
     ahead = 0 if live or device == "cpu" else 1
     stages = in_stages(batches, decode, begin, ahead) if ahead else map(begin, map(decode, batches))
@@ -142,24 +143,21 @@ def _bytes(raws: _Raws) -> int:
     return held + (0 if generated is None else generated.nbytes)
 
 
-@dataclass(frozen=True)
-class _Decoded(Generic[Reference]):
-    """A batch of files, and the raw samples of those that could be read."""
-
-    files: list[Prepared[tuple[int, Reference], _Raws]]
-    raw: Sequence[Raw] | Tensor
+_Files = list[Prepared[tuple[int, Reference], _Raws]]
+_Decoded = tuple[_Files[Reference], Sequence[Raw] | Tensor]
+"""A batch of files, and the raw samples of those that could be read."""
 
 
-def _decode(decoding: Decoding, files: list[Prepared[tuple[int, Reference], _Raws]]) -> _Decoded[Reference]:
+def _decode(decoding: Decoding, files: _Files[Reference]) -> _Decoded[Reference]:
     readable = [one for one in files if one.result is not None]
     if not readable:
-        return _Decoded(files, [])
+        return files, []
     raw, errors = decoding.finish([one.result[0] for one in readable if one.result is not None])
     for one, error in zip(readable, errors, strict=True):
         if error is not None:
             named = type(error)(f"{one.item[1].key}: {error}")
             files[files.index(one)] = Prepared(one.item, None, named)
-    return _Decoded(files, raw)
+    return files, raw
 
 
 @dataclass(frozen=True)
@@ -181,33 +179,30 @@ class _Begun(Generic[Reference]):
         return replace(self.encoded, tensors={**self.encoded.tensors, "features": features})
 
 
-@dataclass(frozen=True)
-class _Passed:
-    """After which samples without features a stream goes on."""
-
-    undecodable: bool
-    unread: bool
-    live: bool
-
-    def split(self, files: list[Prepared[Any, Any]]) -> tuple[list[Prepared[Any, Any]], PtaError | None]:
-        """The files of a batch that are given out, and the error after which nothing is."""
-        for place, one in enumerate(files):
-            if isinstance(one.error, UnreadSample):
-                one.error.key = one.item[1].key
-                if not self.unread:
-                    return files[:place] if self.live else [], one.error
-            elif one.error is not None and not self.undecodable:
-                return files[:place], one.error
-        return files, None
+def _split(
+    files: _Files[Reference], *, pass_undecodable: bool, pass_unread: bool, live: bool
+) -> tuple[_Files[Reference], PtaError | None]:
+    """The files of a batch that are given out, and the error after which nothing is."""
+    for place, one in enumerate(files):
+        if isinstance(one.error, UnreadSample):
+            one.error.key = one.item[1].key
+            if not pass_unread:
+                return files[:place] if live else [], one.error
+        elif one.error is not None and not pass_undecodable:
+            return files[:place], one.error
+    return files, None
 
 
-def _begin(program: EncoderProgram, reading: Reading, passed: _Passed, batch: _Decoded[Reference]) -> _Begun[Reference]:
-    done, stop = passed.split(batch.files)
+def _begin(
+    program: EncoderProgram, reading: Reading, passed: dict[str, bool], batch: _Decoded[Reference]
+) -> _Begun[Reference]:
+    files, raw = batch
+    done, stop = _split(files, **passed)
     taken, failures = [one.item for one in done], [(one.item[0], one.error) for one in done if one.error is not None]
     samples = [one.item for one in done if one.error is None]
     if not samples:
         return _Begun(program.encoder, Encoded(taken, samples, {}, failures), None, stop)
-    tensors = encode_prepared(program, batch.raw[: len(samples)], reading)
+    tensors = encode_prepared(program, raw[: len(samples)], reading)
     if reading.generated is not None:
         generated = [one.result[1] for one in done if one.result is not None and one.result[1] is not None]
         tensors["generated"] = _encode_each(program.encoder.encode, generated)

@@ -9,11 +9,12 @@ import platform
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -21,11 +22,11 @@ from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.modality import Modality
-from pta.core.parameters import require_choice, require_count, require_mapping
+from pta.core.parameters import require_count
 from pta.data.features import STORED_AS, read_about
 from pta.data.sample_set import SampleSet
-from pta.door.claims import sole_writer
 from pta.door.files import as_path, join_tensors, require_writable
+from pta.door.locks import sole_writer
 from pta.door.patience import MOST_UNREAD, Unread
 from pta.errors import InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample, UnreadSample
 from pta.models import Encoder
@@ -82,10 +83,8 @@ def extract(
     """
     out = require_feature_file(out, replace=replace)
     require_count("shard", shard, 1, _LARGEST_SHARD)
-    require_choice("on_error", on_error, get_args(OnError))
-    about = require_mapping("about", {} if about is None else about)
     require_modality(samples, encoder.modality, encoder.architecture)
-    job = _Extractor(samples, encoder, classifier, out, reading or Reading(), about, on_error)
+    job = _Extractor(samples, encoder, classifier, out, reading or Reading(), about or {}, on_error)
     with sole_writer(out, wait=wait):
         known = read_about(out)
         is_whole = known is not None and (job.reading.give_up_unread or not known.get("given_up"))
@@ -326,8 +325,6 @@ def _described(samples: SampleSet, kept: Sequence[int]) -> dict[str, Tensor]:
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for name in _VERSIONED:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return found

@@ -7,24 +7,25 @@ come from it.
 
 import inspect
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import torch
-from huggingface_hub import HfApi, ModelHubMixin
+from huggingface_hub import HfApi, ModelHubMixin, hf_hub_download
 from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 from huggingface_hub.utils import validate_repo_id
 
 from pta.core.parameters import require_switch
 from pta.data.prompts import clean_name
 from pta.door.files import as_path, is_path, load_tensors, unpack_tensors, write_atomically
-from pta.door.weights.hub import SECONDS, asking_hub, hub_file
+from pta.door.weights.hub import SECONDS, MissingFiles, asking_hub, in_one_line
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, explaining, naming, nearest, shown
-from pta.methods import Adapter, Origin, adapter_class
+from pta.methods import Origin, adapter_class
 from pta.methods.state_file import load_state
 from pta.models import Encoder
+from pta.run.classifier import Classifier
 from pta.run.hub_card import card
 from pta.run.hub_config import HubConfig, require_model_of_the_hub
 
@@ -38,26 +39,10 @@ class DifferentModel(UserWarning):
     """The model has the texts' features that the state was learned with, but is not exactly the same."""
 
 
-class Shared(Protocol):
-    """What of a classifier goes to the hub and comes back: `pta.Classifier` has it."""
-
-    encoder: Encoder
-    adapter: Adapter
-    model_name: str | None
-    templates: Sequence[str]
-    descriptions: Mapping[str, Sequence[str]] | None
-    origin: str | None
-
-    @property
-    def classes(self) -> Sequence[str]: ...
-
-    def load(self, path: Path) -> object: ...
-
-
 class HubModel(ModelHubMixin):  # type: ignore[misc]  # huggingface_hub is optional and has no types here
     """A classifier with the interface of the mixin."""
 
-    def __init__(self, classifier: Shared, repository: str = "OWNER/NAME") -> None:
+    def __init__(self, classifier: Classifier, repository: str = "OWNER/NAME") -> None:
         self.classifier, self.repository = classifier, repository
 
     # -- from the hub -------------------------------------------------------------------------------------------------
@@ -67,7 +52,7 @@ class HubModel(ModelHubMixin):  # type: ignore[misc]  # huggingface_hub is optio
         cls,
         name: str | Path,
         *,
-        kind: Callable[..., Shared],
+        kind: type[Classifier],
         model: str | Encoder | None,
         options: Mapping[str, Any],
         **where: Any,
@@ -185,7 +170,8 @@ def _fetched(name: object, *, revision: str | None, token: Any, local_files_only
                 _require_small(str(name), file, sizes.get(file))
             revision = about.sha
         where = {"revision": revision, "token": token, "local_files_only": local_files_only, **how}
-        config, state = (hub_file(str(name), file, **where) for file in (CONFIG, STATE))
+        with in_one_line(lambda said: f"{name} could not be fetched: {said}", MissingFiles):
+            config, state = (Path(hf_hub_download(str(name), file, **where)) for file in (CONFIG, STATE))
     if config.parent != state.parent:
         raise UnreadableFile(f"{name}: its files in the cache are of several revisions; give revision=COMMIT")
     return config.parent

@@ -17,8 +17,7 @@ from pta.run.classifier import AnswerBatch, Classifier
 from pta.run.encoding import Encoded, OnError, encode_files, samples_of
 from pta.run.gpu.encoder_program import EncoderProgram
 from pta.run.reading import Decoding, Reading
-from pta.run.separate import SeparateStreams
-from pta.run.watched import WatchedStream, sources_of
+from pta.run.watched import SeparateStreams, WatchedStream, sources_of
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,9 @@ class PredictedBatch:
     answered: list[str]  # those that could be read
     answers: AnswerBatch
     failures: list[PtaError]
+
+
+_MARKS = {"rejected": "rejected", "held": "not learned", "learned_label": "with a given label"}
 
 
 @dataclass
@@ -44,10 +46,8 @@ class Tally:
     shadow: bool = False  # whether zero-shot's labels are answered
     samples: int = 0
     changed: int = 0  # among the answers that have arrived
-    rejected: int | None = None  # among them; None without `reject_below`
-    held: int | None = None  # among them; None without `reject_holds`
-    taught: int | None = None  # among them, with a label; None where labels are not learned
     skipped: int = 0
+    marked: dict[str, int] = field(default_factory=dict)  # among them, by those columns of `_MARKS` that there are
     began: float = field(default_factory=time.perf_counter)
     _coming: deque[AnswerBatch] = field(default_factory=deque)
 
@@ -63,20 +63,14 @@ class Tally:
         while self._coming and self._coming[0].arrived:
             held = self._coming.popleft().columns
             self.changed += held.changed
-            if "rejected" in held.more:
-                self.rejected = (self.rejected or 0) + sum(held.more["rejected"])
-            if "held" in held.more:
-                self.held = (self.held or 0) + sum(held.more["held"])
-            if "learned_label" in held.more:
-                self.taught = (self.taught or 0) + sum(map(bool, held.more["learned_label"]))
+            for name in _MARKS.keys() & held.more.keys():
+                self.marked[name] = self.marked.get(name, 0) + sum(map(bool, held.more[name]))
         speed = self.samples / max(time.perf_counter() - self.began, 1e-9)
         share = 100 * self.changed / max(self.samples, 1)
         skipped = f", {self.skipped:,} skipped" if self.skipped else ""
-        rejected = "" if self.rejected is None else f"; {self.rejected:,} rejected"
-        rejected += "" if self.held is None else f"; {self.held:,} not learned"
-        rejected += "" if self.taught is None else f"; {self.taught:,} with a given label"
+        marked = "".join(f"; {self.marked[name]:,} {what}" for name, what in _MARKS.items() if name in self.marked)
         changed = f"{'would change' if self.shadow else 'changed'} {self.changed:,} labels ({share:.1f} %)"
-        return f"{self.what}: {self.samples:,}{skipped}, {speed:,.1f} per second; {self.method} {changed}{rejected}"
+        return f"{self.what}: {self.samples:,}{skipped}, {speed:,.1f} per second; {self.method} {changed}{marked}"
 
 
 def predict_stream(

@@ -171,7 +171,7 @@ class RowFile:
     def __init__(self, path: Path, top: int, after: RowMark | None = None, more: Sequence[str] = ()) -> None:
         self._name, self._unwritten = path.name, ""
         self._pending = io.StringIO()
-        try:
+        with explaining(f"cannot write {path}"):
             self._file = path.open("a+b", buffering=0)
             self._size = self._file.seek(0, os.SEEK_END)
             if after is not None:
@@ -179,8 +179,6 @@ class RowFile:
                 self._append(after.unwritten)
             if self._size and _last(self._file, 1, self._size) != b"\n":
                 self._append("\n")  # a kill cut the last row off
-        except OSError as error:
-            raise family(error)(f"cannot write {path}: {reason(error)}") from None
         is_csv, is_new = path.suffix == ".csv", not self._size
         if is_csv and not is_new:  # it may have been begun before anything was given up, or after
             has_reason = _header(self._file).endswith(f",{REASON}")

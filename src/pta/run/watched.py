@@ -1,4 +1,4 @@
-"""A stream of samples that is watched: the answers of a classifier, with the reactions to alarms."""
+"""Streams of samples that are watched: the answers of a classifier, with the reactions to alarms."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -12,6 +12,7 @@ from torch import Tensor
 from pta.core.labels import NONE, UNKNOWN, Labels
 from pta.core.samples import Samples
 from pta.data.label_file import label_texts
+from pta.data.prompts import clean_name
 from pta.methods import Adapter
 from pta.methods.state_file import Monitored
 from pta.monitor import Alarm, StreamGuard
@@ -26,18 +27,14 @@ def sources_of(keys: Iterable[str], class_names: Sequence[str]) -> list[str]:
     >>> sources_of(["gate/red/1.jpg", "gate/2.jpg", "Red car/3.jpg"], ["red", "red_car"])
     ['gate', 'gate', '.']
     """
-    names = _plain_names(tuple(class_names))
+    names = _plain(tuple(class_names))
     folders = (PurePosixPath(key).parent for key in keys)
-    return [str(folder.parent if _plain(folder.name) in names else folder) for folder in folders]
+    return [str(folder.parent if clean_name(folder.name).casefold() in names else folder) for folder in folders]
 
 
 @lru_cache(maxsize=1)
-def _plain_names(class_names: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(map(_plain, class_names))
-
-
-def _plain(name: str) -> str:
-    return name.replace("_", " ").casefold()
+def _plain(class_names: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(clean_name(name).casefold() for name in class_names)
 
 
 class WatchedStream:
@@ -124,3 +121,43 @@ class WatchedStream:
         shadow = classifier.shadow or piece.as_zero_shot
         given = piece.logits, chances, piece.zero_shot, top
         return answer_numbers(*given, shadow=shadow, with_adapted=self._has_both)
+
+
+class SeparateStreams:
+    """Answers as a `WatchedStream` does; the samples of each source are learned in a stream of its own.
+
+    Args:
+        begin: makes the stream of a source whose first samples have come.
+    """
+
+    def __init__(self, begin: Callable[[str], WatchedStream]) -> None:
+        self._begin, self._streams = begin, dict[str, WatchedStream]()
+
+    @property
+    def position(self) -> int:
+        """How many samples were counted."""
+        return sum(one.position for one in self._streams.values())
+
+    def each(self) -> list[tuple[str, WatchedStream]]:
+        """The streams by the names of their sources."""
+        return list(self._streams.items())
+
+    def answers(
+        self, samples: Samples, *, learn: bool, top: int, labels: Labels | None, sources: Sequence[str]
+    ) -> AnswerBatch:
+        """The answers for at least one sample."""
+        parts = []
+        for source in dict.fromkeys(sources):
+            if source not in self._streams:
+                self._streams[source] = self._begin(source)
+            rows = [row for row, one in enumerate(sources) if one == source]
+            own, told = samples[torch.tensor(rows)], None if labels is None else labels[rows]
+            sources_of_own = [source] * len(rows)
+            answers = self._streams[source].answers(own, learn=learn, top=top, labels=told, sources=sources_of_own)
+            parts.append((rows, answers))
+        return AnswerBatch.joined(parts)
+
+    def flush(self) -> None:
+        """Tell all alarms of the samples that were answered."""
+        for one in self._streams.values():
+            one.flush()

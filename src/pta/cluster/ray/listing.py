@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from pta.cluster.blocks.block import USUAL_SIZE, in_blocks
 from pta.cluster.ray.storage import Folder
 from pta.data.sample_set import SampleReference
-from pta.data.sources.addresses import stamp_of
+from pta.data.sources.addresses import reference, stamp_of
 from pta.data.sources.class_index import number_labels
-from pta.data.sources.listed import reference
 from pta.data.sources.parquet import RowGroups
 from pta.door.patience import USUAL_PATIENCE, reading
 from pta.errors import InvalidParameter, InvalidSamples, UnreadSample

@@ -29,7 +29,7 @@ from pta.errors import StateMismatch, UnreadableFile, UnreadSample, naming
 from pta.methods import create_adapter, needs_model
 from pta.methods.adapter import Adapter
 from pta.models import Encoder
-from pta.run.classifier import answers_from
+from pta.run.classifier import AnswerBatch, answer_numbers
 from pta.run.encoding import encode_files, samples_of
 from pta.run.predict import labels_of
 
@@ -263,8 +263,8 @@ def _answer(
             logits = adapter.step(known)
         else:
             logits = adapter.step_or_answer(known, labels_of(job.labels, [one.key for _, one in part.samples]))
-        answers = answers_from(logits, adapter.probabilities_unchecked(logits), zero_shot, job.classifier.class_names)
-        held = answers.columns
+        told = answer_numbers(logits, adapter.probabilities_unchecked(logits), zero_shot)
+        held = AnswerBatch(told, job.classifier.class_names).columns
         alone = (held.zero_shot_labels, held.zero_shot_probabilities)
         own = [numbers[place] for place, _ in part.samples]
         more: list[Sequence[Any]] = [own, held.labels[0], held.probabilities[0], *alone, held.entropies]

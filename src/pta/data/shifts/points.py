@@ -15,19 +15,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.core.parameters import require_count, require_seed
-from pta.door.points.cloud import Cloud, as_cloud, normalised
-from pta.door.points.corrupted_sizes import CORRUPTIONS, SEVERITIES, corrupted_size, require_corruption
-from pta.errors import naming
+from pta.door.points.cloud import FEWEST_POINTS, Cloud, as_cloud, normalised
+from pta.errors import InvalidParameter, InvalidSamples, naming, nearest, shown
 
 Random = np.random.RandomState  # whose draws are the same in every release of NumPy
 Points = NDArray[np.float32] | NDArray[np.float64]
 
+CORRUPTIONS = ("add_global", "add_local", "dropout_global", "dropout_local", "rotate", "scale", "jitter")
+"""In the order of the paper's tables."""
+
+SEVERITIES = range(5)
+DROPPED_SHARES = (0.25, 0.375, 0.5, 0.625, 0.75)
 _PUBLISHED_ORDER = ("scale", "jitter", "rotate", "dropout_global", "dropout_local", "add_global", "add_local")
 EVERY = tuple(product(_PUBLISHED_ORDER, SEVERITIES))
 """Every corruption and severity, in the published order."""
 
 _PUBLISHED_SEED = 0
 _MOST_CLUSTERS = 7
+
+
+def corrupted_size(points: int, corruption: str, severity: int) -> int:
+    """How many points a cloud has after a corruption; refused if it has too few for it.
+
+    >>> [corrupted_size(1024, "dropout_global", severity) for severity in SEVERITIES]
+    [768, 640, 512, 384, 256]
+    """
+    require_corruption(corruption, severity)
+    change = {"add_global": 10, "add_local": 100, "dropout_local": -100}.get(corruption, 0) * (severity + 1)
+    left = int(points * (1 - DROPPED_SHARES[severity])) if corruption == "dropout_global" else points + change
+    if left < FEWEST_POINTS or (corruption == "add_local" and points < change):  # it adds at most as many as there are
+        raise InvalidSamples(f"{points} points are too few for {corruption} of severity {severity}")
+    return left
+
+
+def require_corruption(corruption: str, severity: int) -> None:
+    """Refuse what is not a corruption or not a severity."""
+    if corruption not in CORRUPTIONS:
+        raise InvalidParameter(f"unknown corruption {shown(corruption)}; {nearest(corruption, CORRUPTIONS)}")
+    require_count("severity", severity, 0, SEVERITIES[-1])
 
 
 def corrupt_points(cloud: object, corruption: str, severity: int, *, seed: int, number: int = 0) -> Points:

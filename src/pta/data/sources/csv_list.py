@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from pta.core.modality import Modality
-from pta.data.sample_set import SampleFile, SampleSet
+from pta.data.sample_set import Listed, SampleFile, SampleSet
 from pta.data.sources.addresses import is_remote, read_listed, resolve
 from pta.data.sources.class_index import number_labels
-from pta.data.sources.listed import Listed
 from pta.door.csv_rows import csv_rows
 from pta.errors import InvalidParameter, UnreadableFile
 

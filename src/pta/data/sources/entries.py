@@ -67,14 +67,11 @@ def matches(pattern: str) -> list[str]:
         if part == "**":
             found = [below for folder in folders for below in _below(folder)]
         elif has_magic(part):
-            found = [folder / name for folder in folders for name in _named(folder, part)]
+            inside = ((folder, entries(folder, hidden=part.startswith("."))) for folder in folders)
+            found = [folder / one.name for folder, own in inside for one in own if fnmatchcase(one.name, part)]
         else:
             found = [folder / part for folder in folders]
     return sorted({str(one) for one in found if has_magic(path.name) or _is_there(one)})
-
-
-def _named(folder: Path, pattern: str) -> list[str]:
-    return [one.name for one in entries(folder, hidden=pattern.startswith(".")) if fnmatchcase(one.name, pattern)]
 
 
 def _below(folder: Path) -> Iterator[Path]:

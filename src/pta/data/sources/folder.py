@@ -13,11 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from pta.core.modality import IMAGES, Modality
-from pta.data.sample_set import SampleFile, SampleSet
+from pta.data.sample_set import Listed, SampleFile, SampleSet
 from pta.data.sources.addresses import ask, is_remote, remote_stamp
 from pta.data.sources.class_index import ClassIndex
 from pta.data.sources.entries import entries, identity, is_folder_at
-from pta.data.sources.listed import Listed
 from pta.door.refused_places import is_unread_photo, left_out
 from pta.errors import InvalidParameter, UnreadableFile
 

@@ -1,7 +1,6 @@
 """Clouds in one .h5 file: many samples with labels, and the names of the labels in `shape_names.txt` beside it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,8 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from pta.core.limits import USUAL_LIMITS
 from pta.core.modality import CLOUDS, Modality
-from pta.data.sample_set import SampleFile, SampleSet
+from pta.data.sample_set import MemorySample, SampleFile, SampleSet
 from pta.door.files import read_text
 from pta.door.points.h5 import read_h5
 from pta.errors import UnreadableFile
@@ -20,29 +18,21 @@ from pta.errors import UnreadableFile
 _NAMES = "shape_names.txt"
 
 
-@dataclass(frozen=True, eq=False)
-class StoredCloud:
-    """A cloud in memory; `key` is what users see and tables hold."""
-
-    key: str
-    points: NDArray[Any]
-    stamp: tuple[int | str, ...]  # what changes when the cloud does
-
-    def read(self, most: int = USUAL_LIMITS.max_bytes) -> bytes:
-        """The points as they are stored, as an npy file."""
-        content = BytesIO()
-        npy.write_array(content, self.points, allow_pickle=False)
-        return content.getvalue()
+def as_npy(points: NDArray[Any]) -> bytes:
+    """Points as they are stored, as an npy file."""
+    content = BytesIO()
+    npy.write_array(content, points, allow_pickle=False)
+    return content.getvalue()
 
 
-def read_clouds(path: Path, classes: int | None = None) -> tuple[tuple[StoredCloud, ...], NDArray[np.int64]]:
+def read_clouds(path: Path, classes: int | None = None) -> tuple[tuple[MemorySample, ...], NDArray[np.int64]]:
     """The clouds of a file and their labels; one from `classes` on is refused."""
     stamp = SampleFile(path, path.name).stamp
     stored = read_h5(path)
     if classes is not None and (wrong := np.flatnonzero((stored.labels < 0) | (stored.labels >= classes))).size:
         label = stored.labels[wrong[0]]
         raise UnreadableFile(f"{path}: cloud {wrong[0]} has label {label}; there are {classes} classes")
-    clouds = (StoredCloud(f"{path.name}/{number}", points, stamp) for number, points in enumerate(stored.clouds))
+    clouds = (MemorySample(f"{path.name}/{n}", points, as_npy, stamp) for n, points in enumerate(stored.clouds))
     return tuple(clouds), stored.labels
 
 

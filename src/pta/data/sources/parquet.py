@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pta.core.limits import USUAL_LIMITS
 from pta.data.sources.addresses import open_whole, resolve, stamp_of
 from pta.door.files import require_short, understanding
+from pta.door.foreign import in_words
 from pta.door.patience import USUAL_PATIENCE
 from pta.errors import InvalidParameter, UnreadableFile, UnreadableSample, UnreadSample, first_line
 
@@ -177,13 +178,13 @@ class ParquetCell(NamedTuple):
 
     def read(self, most: int = USUAL_LIMITS.max_bytes) -> bytes:
         """The content, still encoded."""
-        try:
+
+        def said(error: Exception) -> UnreadableSample:  # whatever pyarrow raises on damaged bytes, which came whole
+            return UnreadableSample(f"{self.key} cannot be read: {first_line(error)}")
+
+        with in_words(said, passing=UnreadSample):
             cell = _cells(self.place, self.group)[self.row].as_py()
             content = cell.get("bytes") if isinstance(cell, dict) else cell
-        except UnreadSample:
-            raise
-        except Exception as error:  # whatever pyarrow raises on damaged bytes, which came whole
-            raise UnreadableSample(f"{self.key} cannot be read: {first_line(error)}") from error
         if not isinstance(content, bytes):
             raise UnreadableSample(f"{self.key} does not hold bytes")
         require_short(self.key, len(content), most)

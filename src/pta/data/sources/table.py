@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from pta.core.modality import Modality
 from pta.data.open import is_parquet, kind_of
+from pta.data.sample_set import Listed
 from pta.data.sources.addresses import ask, find_files, is_folder, is_remote, require_no_password, stamp_of
-from pta.data.sources.listed import Listed
 from pta.data.sources.parquet import COLUMNS, RowGroups, list_row_groups
 from pta.door.files import as_path
 from pta.door.patience import Unread

@@ -45,10 +45,6 @@ class VideoReading:
         """Whether a place is read as a video; an address of the web only if it is said how often."""
         return is_video(place) and (self.timing.every is not None or not place.lower().startswith("http"))
 
-    def address(self, place: str) -> VideoAddress:
-        """A place with the login."""
-        return VideoAddress.parse(place, self.login)
-
     def camera(self, address: VideoAddress, limits: Limits, first: float = 0.0) -> Camera:
         """What reads it, from a time on."""
         return Camera(address, "", self.timing, self.regions, limits=limits, first=first)
@@ -93,7 +89,7 @@ class VideoFrames:
 
     def __init__(self, places: Sequence[str], reading: VideoReading, modality: Modality, limits: Limits) -> None:
         _require_pictures(modality)
-        self._addresses = [reading.address(place) for place in places]
+        self._addresses = [VideoAddress.parse(place, reading.login) for place in places]
         self.is_live = any(address.is_live for address in self._addresses)
         if self.is_live and len(places) > 1:
             raise InvalidParameter("pta predict reads one camera, or files; pta watch reads several cameras")
@@ -193,7 +189,7 @@ def frames(
     """
     known = None if login is None else Login.from_file(login)
     reading = VideoReading(Timing.of(every, fps, start, end), tuple(map(Region.parse, regions)), known)
-    yield from reading.frames(reading.address(str(place)), limits)
+    yield from reading.frames(VideoAddress.parse(str(place), known), limits)
 
 
 @dataclass(frozen=True)
@@ -248,7 +244,7 @@ def open_video(
 ) -> SampleSet:
     """The frames of a file, without labels. They are counted first, so the file is decoded twice."""
     _require_pictures(modality)
-    address = reading.address(source)
+    address = VideoAddress.parse(source, reading.login)
     if address.is_live:
         raise UnreadableFile(f"{address} has no end, and a feature file has one; record it to a file first")
     status = Path(address.place).stat()

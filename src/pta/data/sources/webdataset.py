@@ -17,10 +17,9 @@ from typing import IO
 import numpy as np
 
 from pta.core.modality import Modality
-from pta.data.sample_set import SampleSet, TarMember
+from pta.data.sample_set import Listed, SampleSet, TarMember
 from pta.data.sources.addresses import find_files, is_remote, open_whole
 from pta.data.sources.class_index import whole_number
-from pta.data.sources.listed import Listed
 from pta.door.files import understanding
 from pta.door.patience import USUAL_PATIENCE
 from pta.errors import InvalidParameter, UnreadableFile

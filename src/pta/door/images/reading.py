@@ -6,7 +6,7 @@ too many passes over them. The files of the formats that Pillow decodes in Pytho
 
 import io
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from threading import Condition
 from typing import TypeVar
 
@@ -14,9 +14,10 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from pta.core.limits import USUAL_LIMITS, Limits
+from pta.door.foreign import in_words
 from pta.door.images.bare import FORMATS, bare_image
 from pta.door.images.preprocessing import Preprocessing
-from pta.errors import UnreadableSample, first_line, naming
+from pta.errors import UnreadableSample, first_line
 
 Made = TypeVar("Made")
 
@@ -36,14 +37,14 @@ def open_image(content: bytes, *, limits: Limits = USUAL_LIMITS, at_least: int |
     """
     image, _ = open_counted(content, limits)
     if at_least is not None:
-        with _in_words():
+        with _decoding():
             image.draft("RGB", (at_least, at_least))
     return image
 
 
 def open_counted(content: bytes, limits: Limits) -> tuple[Image.Image, int]:
     """A picture that is not decoded yet, and how many pixels it counts as."""
-    with _in_words():
+    with _decoding():
         found = bare_image(content)
         if found is None:
             if content[4:8] == b"ftyp" and content[8:12] in _UNREAD_PHOTOS:
@@ -73,18 +74,8 @@ def require_few_pixels(width: int, height: int, limits: Limits, *, decoded: int 
 
 def load_image(image: Image.Image) -> None:
     """Decode a picture that is open."""
-    with _in_words():
+    with _decoding():
         image.load()
-
-
-def decode_image(
-    content: bytes, name: str = "the image", *, limits: Limits = USUAL_LIMITS, at_least: int | None = None
-) -> Image.Image:
-    """Open a picture and decode it; `name` is what messages call it. For the options see `open_image`."""
-    with naming(name):
-        image = open_image(content, limits=limits, at_least=at_least)
-        load_image(image)
-        return image
 
 
 def as_picture(image: object) -> Image.Image:
@@ -123,16 +114,13 @@ def _advice(given: object) -> str:
     return ""
 
 
-@contextmanager
-def _in_words() -> Iterator[None]:
-    try:
-        yield
-    except UnreadableSample:
-        raise
-    except UnidentifiedImageError:
-        raise UnreadableSample(f"not an image that pta reads ({', '.join(FORMATS)})") from None
-    except Exception as error:  # decoders of damaged files raise whatever they like
-        raise UnreadableSample(f"it cannot be decoded: {first_line(error)}") from None
+def _decoding() -> AbstractContextManager[None]:
+    def said(error: Exception) -> UnreadableSample:
+        is_other = isinstance(error, UnidentifiedImageError)
+        not_read = f"not an image that pta reads ({', '.join(FORMATS)})"
+        return UnreadableSample(not_read if is_other else f"it cannot be decoded: {first_line(error)}")
+
+    return in_words(said, passing=UnreadableSample)
 
 
 class Room:

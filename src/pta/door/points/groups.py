@@ -66,13 +66,9 @@ def nearest_points(clouds: Tensor, centres: Tensor, count: int) -> Tensor:
 
 def nearest_by_product(clouds: Tensor, centres: Tensor, count: int) -> Tensor:
     """The same, with distances computed as −2ab + a² + b² in the precision of the clouds, as released."""
-    return squared_distances(clouds, centres).topk(count, largest=False, sorted=False).indices
-
-
-def squared_distances(clouds: Tensor, centres: Tensor) -> Tensor:
-    """B×g×n squared distances, which rounding can make negative."""
-    distances = torch.bmm(centres, clouds.mT).mul_(-2)
-    return distances.add_(centres.square().sum(-1)[..., None]).add_(clouds.square().sum(-1)[:, None])
+    distances = torch.bmm(centres, clouds.mT).mul_(-2)  # rounding can make squares negative
+    squares = distances.add_(centres.square().sum(-1)[..., None]).add_(clouds.square().sum(-1)[:, None])
+    return squares.topk(count, largest=False, sorted=False).indices
 
 
 @cache

@@ -26,9 +26,6 @@ class StoredClouds:
     clouds: NDArray[Any]
     labels: NDArray[np.int64]
 
-    def __len__(self) -> int:
-        return len(self.clouds)
-
 
 def read_h5(path: str | Path) -> StoredClouds:
     """The clouds of a file; every mistake is one line that names it."""
@@ -67,7 +64,8 @@ def _dataset(h5py: Any, file: Any, path: Path, name: str) -> Any:
     """A dataset whose numbers are in the file itself."""
     link = file.get(name, getlink=True)
     if link is None:
-        raise UnreadableFile(f"{path} has no {name}; a file of clouds has data and label, this one {_listed(file)}")
+        held = ", ".join(sorted(file)[:5]) or "nothing"
+        raise UnreadableFile(f"{path} has no {name}; a file of clouds has data and label, this one {held}")
     found = file[name] if isinstance(link, h5py.HardLink) else None
     if not isinstance(found, h5py.Dataset):
         raise UnreadableFile(f"{path}: {name} is a {type(link if found is None else found).__name__}, no dataset")
@@ -82,7 +80,3 @@ def _dataset(h5py: Any, file: Any, path: Path, name: str) -> Any:
     if found.chunks and np.prod(found.chunks, dtype=float) * found.dtype.itemsize > _LARGEST_CHUNK:
         raise UnreadableFile(f"{path}: a chunk of {name} has more than {_LARGEST_CHUNK:,} bytes")
     return found
-
-
-def _listed(file: Any) -> str:
-    return ", ".join(sorted(file)[:5]) or "nothing"

@@ -5,8 +5,6 @@ programs write (xyz, ply, off, obj) has units of its own and is normalised.
 """
 
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from io import BytesIO
 from typing import IO, Any
 
@@ -14,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.door.files import read_npy
+from pta.door.foreign import in_words
 from pta.door.points.cloud import MOST_ROWS, Cloud, as_cloud
 from pta.door.points.mesh import Mesh, lines_of, points_of, read_obj, read_off
 from pta.door.points.ply import read_ply
@@ -29,7 +28,12 @@ def read_cloud(content: bytes, name: str = "the cloud", *, points: int = _MESH_P
     >>> read_cloud(b"v 0 0 0\\nv 1 0 0\\nv 0 1 0\\nf 1 2 3", points=64).shape
     (64, 3)
     """
-    with _in_words(name):
+
+    def said(error: Exception) -> UnreadableSample:  # whatever numpy and zipfile raise on damaged bytes
+        problem = f": {error}" if isinstance(error, PtaError) else f" cannot be read as a cloud: {first_line(error)}"
+        return UnreadableSample(f"{name}{problem}")
+
+    with in_words(said, passing=()):
         if content.startswith(b"\x89HDF"):
             raise UnreadableSample("an .h5 file holds many clouds; pta extract and pta predict take it as a source")
         if content.startswith((b"\x93NUMPY", b"PK")):
@@ -68,13 +72,3 @@ def _read_text(content: bytes) -> Mesh | NDArray[np.float64]:
     if any(line.startswith(("v ", "v\t")) for line in lines):
         return read_obj(lines)
     return points_of([line.replace(",", " ") for line in lines])
-
-
-@contextmanager
-def _in_words(name: str) -> Iterator[None]:
-    try:
-        yield
-    except PtaError as error:
-        raise UnreadableSample(f"{name}: {error}") from None
-    except Exception as error:  # whatever numpy and zipfile raise on damaged bytes
-        raise UnreadableSample(f"{name} cannot be read as a cloud: {first_line(error)}") from None

@@ -23,8 +23,6 @@ class DecoderProcess:
     """Starts a process that decodes what a request asks for; leaving the block kills it."""
 
     def __init__(self, request: dict[str, Any], stall: float) -> None:
-        if not hasattr(select, "poll"):
-            raise MachineFailure("videos are read on Linux and macOS only")
         self._stall, self._max_pixels = stall, request["max_pixels"]
         places = os.pathsep.join(os.path.realpath(place) for place in sys.path)
         environment = {name: os.environ[name] for name in _KEPT if name in os.environ} | {"PYTHONPATH": places}

@@ -1,10 +1,11 @@
 """The model hub, and the libraries that read model files: whatever they raise becomes one line."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from pta.door.foreign import in_words
 from pta.errors import MachineFailure, PtaError, UnavailableModel, family, first_line
 
 SECONDS = 10  # the hub's own client asks six times, over half a minute and aloud, when there is no network
@@ -14,19 +15,15 @@ class MissingFiles(UnavailableModel):
     """A file of a model is missing or damaged, so it may be worth fetching."""
 
 
-@contextmanager
-def in_one_line(say: Callable[[str], str], refusal: type[UnavailableModel] = UnavailableModel) -> Iterator[None]:
-    """Turn any error of the block into what is said about its first line, unless the machine failed.
+def in_one_line(
+    say: Callable[[str], str], refusal: type[UnavailableModel] = UnavailableModel
+) -> AbstractContextManager[None]:
+    """Turn any error of the block into what is said about its first line, unless the machine failed."""
 
-    Libraries raise whatever they like.
-    """
-    try:
-        yield
-    except MachineFailure:
-        raise
-    except Exception as error:
-        said = str(error) if isinstance(error, PtaError) else first_line(error)
-        raise family(error, refusal)(say(said)) from None
+    def said(error: Exception) -> PtaError:
+        return family(error, refusal)(say(str(error) if isinstance(error, PtaError) else first_line(error)))
+
+    return in_words(said, passing=MachineFailure)
 
 
 def hub_folder(repository: str, **which: Any) -> Path:
@@ -37,38 +34,21 @@ def hub_folder(repository: str, **which: Any) -> Path:
         return Path(snapshot_download(repository, **which))
 
 
-def hub_file(repository: str, file: str, **which: Any) -> Path:
-    """A file of a repository in the hub's cache, fetched if it is not there."""
-    from huggingface_hub import hf_hub_download
-
-    with in_one_line(lambda said: f"{repository} could not be fetched: {said}", MissingFiles):
-        return Path(hf_hub_download(repository, file, **which))
-
-
 def require_reachable(repository: str, *, model: str, instead: str) -> None:
     """Refuse, within seconds, a model whose repository is not available; `instead` is the local form of its name."""
     from huggingface_hub import HfApi
 
-    try:
+    def said(error: Exception) -> UnavailableModel:  # whatever the HTTP library of the day raises without a network
+        lacking = f"{model} is not on this machine and could not be fetched ({_why_not(error)})"
+        return UnavailableModel(f"{lacking}; give a local {instead}, or try --model embedded (it knows clothing only)")
+
+    with in_words(said):
         HfApi().model_info(repository, timeout=SECONDS)
-        return
-    except Exception as error:  # whatever the HTTP library of the day raises without a network
-        reason = _why_not(error)
-    raise UnavailableModel(
-        f"{model} is not on this machine and could not be fetched ({reason}); give a local {instead}, "
-        "or try --model embedded (it knows clothing only)"
-    )
 
 
-@contextmanager
-def asking_hub(what: str) -> Iterator[None]:
+def asking_hub(what: str) -> AbstractContextManager[None]:
     """Turn errors of the hub's client into one line that begins with what was not done."""
-    try:
-        yield
-    except PtaError:
-        raise
-    except Exception as error:
-        raise UnavailableModel(f"{what}: {_why_not(error)}") from None
+    return in_words(lambda error: UnavailableModel(f"{what}: {_why_not(error)}"))
 
 
 def _why_not(error: Exception) -> str:
@@ -83,12 +63,9 @@ def _why_not(error: Exception) -> str:
         return "the hub knows no such model, or it is private"
     if isinstance(error, errors.RevisionNotFoundError):
         return "the repository has no such revision"
-    if isinstance(error, errors.LocalTokenNotFoundError) or _status(error) in (401, 403):
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(error, errors.LocalTokenNotFoundError) or status in (401, 403):
         return "the hub wants a token with the right to do this: run hf auth login, or give token="
     if isinstance(error, errors.HfHubHTTPError):
         return f"the hub says: {first_line(error)}"
     return "the hub cannot be reached"
-
-
-def _status(error: Exception) -> int | None:
-    return getattr(getattr(error, "response", None), "status_code", None)

@@ -18,7 +18,7 @@ from pta.data.features import FeatureFile
 from pta.data.point_shapes import corrupted, load_shapes
 from pta.data.prompts import build_classifier
 from pta.data.shifts.images import apply_shift
-from pta.door.points.corrupted_sizes import require_corruption
+from pta.data.shifts.points import require_corruption
 from pta.measure.demo.result import DemoResult, Exhibit
 from pta.measure.evaluate import evaluate
 from pta.measure.report.pictures import turning_cloud

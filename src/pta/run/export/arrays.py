@@ -14,8 +14,7 @@ from pta.errors import StateMismatch
 from pta.methods import Adapter
 from pta.methods.classes import class_prototypes
 from pta.methods.pta import PTA
-from pta.run.export.agreement import require_agreement, samples_near
-from pta.run.export.frozen_head import require_exportable
+from pta.run.export.frozen_head import require_agreement, require_exportable, samples_near
 
 ENDINGS = (".npz", ".safetensors")
 

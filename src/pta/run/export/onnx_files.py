@@ -15,8 +15,7 @@ from pta.errors import InvalidParameter, MachineFailure, StateMismatch, shown
 from pta.methods import Adapter
 from pta.models import Encoder, ImageEncoder
 from pta.models.onnx.graph import GraphSession, graph_of, with_labels
-from pta.run.export.agreement import LARGEST_DIFFERENCE, require_agreement, samples_near
-from pta.run.export.frozen_head import FrozenHead
+from pta.run.export.frozen_head import LARGEST_DIFFERENCE, FrozenHead, require_agreement, samples_near
 
 _MOST_PIXELS = 7680 * 4320  # of a frame
 _OUTPUTS = ("index", "probabilities", "logits")

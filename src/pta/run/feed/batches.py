@@ -40,13 +40,6 @@ class Prepared(Generic[Item, Result]):
     error: PtaError | None
 
 
-@dataclass(frozen=True)
-class _End:
-    """The end of the source, perhaps with its error."""
-
-    error: BaseException | None = None
-
-
 def prepare_in_batches(
     items: Iterable[Item],
     prepare: Callable[[Item], Result],
@@ -79,7 +72,8 @@ def prepare_in_batches(
     workers = workers or default_workers(processes)
     ahead = 2 * max(batch, workers)  # no worker is idle, however small the batches
     most = 1 if live else min(_MOST_AT_ONCE, max(1, batch // (workers if processes else 2 * workers)))
-    waiting: queue.Queue[_Work[Item, Result] | _End] = queue.Queue(maxsize=max(1, ahead // most))
+    waiting: queue.Queue[_Work[Item, Result] | None] = queue.Queue(maxsize=max(1, ahead // most))  # None is the end
+    failures = list[BaseException]()  # of the source, before its end
     held = _Held(size)
     stopped = threading.Event()
     start = _lower_priority if low_priority else None
@@ -89,7 +83,7 @@ def prepare_in_batches(
     else:
         pool = ThreadPoolExecutor(workers, "prepare", initializer=start)
 
-    def put(entry: "_Work[Item, Result] | _End") -> None:
+    def put(entry: "_Work[Item, Result] | None") -> None:
         while not stopped.is_set():
             with suppress(queue.Full):
                 if held.bytes > _MOST_BYTES and waiting.qsize() * most >= batch:
@@ -104,24 +98,24 @@ def prepare_in_batches(
                 if stopped.is_set():
                     return
                 future = pool.submit(partial(_prepare_all, prepare), several)
-                future.add_done_callback(held.add)
+                future.add_done_callback(partial(held.count, 1))
                 put(_Work(several, is_last, future))
-            put(_End())
         except BaseException as error:  # noqa: BLE001 (of the source; the reader of the batches raises it)
-            put(_End(error))
+            failures.append(error)
+        put(None)
 
     producer = threading.Thread(target=produce, name="produce", daemon=True)
     producer.start()
     try:
-        end = None
-        while end is None and not stopping():
-            entries, end = _collect(waiting, batch, live, stopping)
+        is_over = False
+        while not is_over and not stopping():
+            entries, is_over = _collect(waiting, batch, live, stopping)
             if entries:
                 yield [one for entry in entries for one in entry.wait()]
                 for entry in entries:
-                    held.remove(entry.future)
-        if end is not None and end.error is not None:
-            raise end.error
+                    held.count(-1, entry.future)
+        if is_over and failures:
+            raise failures[0]
     finally:
         stopped.set()
         pool.shutdown(wait=False, cancel_futures=True)
@@ -152,13 +146,8 @@ class _Held(Generic[Result]):
     def __init__(self, size: Callable[[Result], int]) -> None:
         self.bytes, self._size, self._lock = 0, size, threading.Lock()
 
-    def add(self, done: Future[list[_Outcome[Result]]]) -> None:
-        self._change(1, done)
-
-    def remove(self, done: Future[list[_Outcome[Result]]]) -> None:
-        self._change(-1, done)
-
-    def _change(self, sign: int, done: Future[list[_Outcome[Result]]]) -> None:
+    def count(self, sign: int, done: Future[list[_Outcome[Result]]]) -> None:
+        """Add results, or with the sign −1 take them away."""
         if done.cancelled() or done.exception() is not None:
             return
         total = sum(self._size(result) for result, _ in done.result() if result is not None)
@@ -192,9 +181,9 @@ def _in_groups(
 
 
 def _collect(
-    waiting: "queue.Queue[_Work[Item, Result] | _End]", batch: int, live: bool, stopping: Callable[[], bool]
-) -> tuple[list[_Work[Item, Result]], _End | None]:
-    """The next work in order, and the end if it was among it."""
+    waiting: "queue.Queue[_Work[Item, Result] | None]", batch: int, live: bool, stopping: Callable[[], bool]
+) -> tuple[list[_Work[Item, Result]], bool]:
+    """The next work in order, and whether it is the last."""
     entries: list[_Work[Item, Result]] = []
     while sum(len(entry.items) for entry in entries) < batch:
         try:
@@ -203,25 +192,24 @@ def _collect(
             if live and entries:
                 break
             if stopping():
-                return [], None
+                return [], False
             continue
-        if isinstance(entry, _End):
-            return entries, entry
+        if entry is None:
+            return entries, True
         entries.append(entry)
         if entry.ends:
             break
-    return entries, None
+    return entries, False
 
 
 def _prepare_all(prepare: Callable[[Item], Result], several: list[Item]) -> list[_Outcome[Result]]:
-    return [_outcome(prepare, item) for item in several]
-
-
-def _outcome(prepare: Callable[[Item], Result], item: Item) -> _Outcome[Result]:
-    try:
-        return prepare(item), None
-    except (UserMistake, UnreadSample) as error:
-        return None, error
+    outcomes: list[_Outcome[Result]] = []
+    for item in several:
+        try:
+            outcomes.append((prepare(item), None))
+        except (UserMistake, UnreadSample) as error:
+            outcomes.append((None, error))
+    return outcomes
 
 
 Batch = TypeVar("Batch")

@@ -3,8 +3,10 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Any
+from urllib.parse import quote
 
 from pta import __version__
 from pta.run.watch.change import RegionName
@@ -20,11 +22,8 @@ def topic_level(name: str) -> str:
     >>> topic_level("bin #1/2 \\n für 100%")
     'bin %231%2F2 %0A für 100%25'
     """
-    return "".join(sign if sign.isprintable() and sign not in "+#/%" else _escaped(sign) for sign in name)
-
-
-def _escaped(sign: str) -> str:
-    return "".join(f"%{byte:02X}" for byte in sign.encode("utf-8", "surrogatepass"))
+    escape = partial(quote, safe="", errors="surrogatepass")
+    return "".join(sign if sign.isprintable() and sign not in "+#/%" else escape(sign) for sign in name)
 
 
 @dataclass(frozen=True)

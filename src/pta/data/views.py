@@ -1,4 +1,4 @@
-"""The views of a picture: itself as the model sees it, and random variations of it.
+"""The views of a picture: itself as the model sees it, and random variations of it; and one feature for many of them.
 
 They are random resized crops, as torchvision defines them, flipped half of the time. AugMix
 (https://arxiv.org/abs/1912.02781) at severity 1, as TPT and its successors use it, distorts a crop x:
@@ -10,7 +10,8 @@ They are random resized crops, as torchvision defines them, flipped half of the 
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, get_args
+from dataclasses import replace
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -18,9 +19,12 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from pta.core.parameters import require_seed, require_text
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import plain_number
+from pta.core.samples import Samples
 from pta.door.images import Preprocessing
-from pta.errors import InvalidParameter, nearest, shown
+from pta.engines.prompts.view_entropy import by_entropy, number_kept
+from pta.errors import InvalidParameter, InvalidSamples, shown
 
 AREA = (0.08, 1.0)
 ASPECT = (3 / 4, 4 / 3)
@@ -28,9 +32,12 @@ _TRIES = 10
 CHAINS = 3
 _LONGEST_CHAIN = 3
 _LEVELS = (0.1, 1.0)  # severity 1, out of 10
+_LOGITS_AT_ONCE = 2**24  # bounds memory, changes no result
 Mode = Literal["augmix", "crops"]
 MODES: tuple[str, ...] = get_args(Mode)
 MOST_VIEWS = 1024
+Box = tuple[int, int, int, int]
+"""The left, top, right and bottom of a part of a picture in whole pixels, as Pillow's `crop` takes it."""
 
 
 def make_views(
@@ -44,11 +51,7 @@ def make_views(
     >>> make_views(Image.new("RGB", (64, 48)), Preprocessing(32), count=4, mode="augmix", seed=(1, 7)).shape
     torch.Size([4, 3, 32, 32])
     """
-    if not isinstance(count, int) or not 1 <= count <= MOST_VIEWS:
-        raise InvalidParameter(f"there must be at least one view, and at most {MOST_VIEWS}, not {shown(count)}")
-    if require_text("the mode of views", mode) not in MODES:
-        raise InvalidParameter(f"no views are called {mode!r}; {nearest(mode, MODES)}")
-    rng = np.random.default_rng([require_seed(one) for one in (seed if isinstance(seed, tuple) else (seed,))])
+    rng = np.random.default_rng(seed)
     first = preprocessing(image)
     picture = preprocessing.coloured(image)
     return torch.cat([first, *(_view(picture, preprocessing, mode, rng) for _ in range(count - 1))])
@@ -71,15 +74,6 @@ def _normalised(pictures: list[Image.Image], preprocessing: Preprocessing) -> Te
     return preprocessing.normalise(torch.from_numpy(np.stack(pixels)))
 
 
-class Box(NamedTuple):
-    """A part of a picture in whole pixels, as Pillow's `crop` takes it."""
-
-    left: int
-    top: int
-    right: int
-    bottom: int
-
-
 def random_box(width: int, height: int, rng: np.random.Generator) -> Box:
     """A part with a random share of the area and a random aspect; the central one where ten draws do not fit."""
     for _ in range(_TRIES):
@@ -88,7 +82,7 @@ def random_box(width: int, height: int, rng: np.random.Generator) -> Box:
         wide, high = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
         if 0 < wide <= width and 0 < high <= height:
             left, top = int(rng.integers(width - wide + 1)), int(rng.integers(height - high + 1))
-            return Box(left, top, left + wide, top + high)
+            return left, top, left + wide, top + high
     return central_box(width, height)
 
 
@@ -96,7 +90,7 @@ def central_box(width: int, height: int) -> Box:
     """The largest part in the middle whose aspect is allowed.
 
     >>> central_box(100, 30)
-    Box(left=30, top=0, right=70, bottom=30)
+    (30, 0, 70, 30)
     """
     wide, high = width, height
     if width / height < ASPECT[0]:
@@ -104,7 +98,7 @@ def central_box(width: int, height: int) -> Box:
     elif width / height > ASPECT[1]:
         wide = round(height * ASPECT[1])
     left, top = (width - wide) // 2, (height - high) // 2
-    return Box(left, top, left + wide, top + high)
+    return left, top, left + wide, top + high
 
 
 def random_crop(picture: Image.Image, size: int, rng: np.random.Generator) -> Image.Image:
@@ -157,3 +151,37 @@ def mix(crop: Tensor, chains: Sequence[Tensor] | Tensor, m: float, w: NDArray[np
     """The normalised crop and its normalised chains in one view."""
     mixed = sum((float(share) * chain for share, chain in zip(w, chains, strict=True)), torch.zeros_like(crop))
     return m * crop + (1 - m) * mixed
+
+
+@torch.no_grad()
+def confident_mean(samples: Samples, classifier: ZeroShotClassifier, *, keep: float = 0.1) -> Samples:
+    """Each sample as the mean of its most confident views.
+
+    Of the V views of a sample those int(V·keep), at least one, are kept whose zero-shot probabilities have the lowest
+    entropy; the first view takes part on equal terms. The mean of their unit features is shorter than one and stays so,
+    as in the released program: a sample that its views disagree about weighs less. The kept views stay with the
+    samples as `most_confident`, the most confident first.
+
+    >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
+    >>> views = torch.tensor([[[0.8, 0.6], [0.7, 0.7], [0.6, 0.8]]])
+    >>> confident_mean(Samples.of(views[:, 0], views=views), classifier, keep=0.7).features
+    tensor([[0.7000, 0.7000]])
+    """
+    if not 0 < plain_number(keep) <= 1:
+        raise InvalidParameter(f"keep must be a share above 0 and up to 1, not {shown(keep)}")
+    views = samples.views
+    if views is None:
+        raise InvalidSamples("the samples have no views; make them with pta extract --views 64")
+    if views.shape[2] != classifier.dim:
+        given = f"views have {views.shape[2]} dimensions but the classifier's anchors have {classifier.dim}"
+        raise InvalidSamples(f"{given}; both must come from the same model")
+    kept = number_kept(views.shape[1], keep)
+    max_batch = max(1, _LOGITS_AT_ONCE // (views.shape[1] * classifier.classes))
+    most_confident = torch.cat([_most_confident(part, classifier, kept) for part in torch.split(views, max_batch)])
+    return replace(samples, features=most_confident.mean(dim=1), most_confident=most_confident)
+
+
+def _most_confident(views: Tensor, classifier: ZeroShotClassifier, kept: int) -> Tensor:
+    unit = torch.nn.functional.normalize(views.to(classifier.anchors), dim=2)
+    most_confident = by_entropy(classifier.logits(unit))[:, :kept]
+    return unit.take_along_dim(most_confident[:, :, None], dim=1)
