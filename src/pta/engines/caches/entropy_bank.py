@@ -5,8 +5,7 @@ the host, so that a GPU can record it. Where numbers are host-readable, the samp
 (`admissions`), and those that come between two of them are scored together (`score_between_updates`).
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +13,6 @@ from torch import Tensor
 
 from pta.core.parameters import Order
 from pta.core.plain import is_host_readable
-from pta.engines.gaussian.gaussians import add_moments
 from pta.engines.zero_shot import ZeroShot
 
 # Entropies closer than this are equal: the same sample's differ by some 1e-13 between one batch and another, which must
@@ -44,20 +42,6 @@ class BankEntry:
     def put_class(self, rows: Tensor, new: Tensor, *, only_if: Tensor | bool = True) -> None:
         """Write to the row of the class, of C×…, if a further condition holds, too."""
         rows[self.own] = torch.where(self.enters & only_if, new.to(rows.dtype), rows[self.own])
-
-    @contextmanager
-    def exchanging(
-        self, moments: Tensor, items: Tensor, means: Tensor, entropies: Tensor, empty: float
-    ) -> Iterator[None]:
-        """While items, mean and entropies (`empty` in free slots) of the class change, the moments follow."""
-
-        def add(sign: int) -> None:
-            filled = (entropies[self.own] < empty) & self.enters
-            add_moments(moments, items[self.own], means[self.own, None], filled, sign=sign)
-
-        add(-1)
-        yield
-        add(1)
 
 
 def admissions(entropies: Tensor, labels: Tensor, new: Tensor) -> list[int]:
@@ -97,11 +81,3 @@ def score_between_updates(
     if scored < len(features):
         scores.append(score(features[scored:]))
     return torch.cat(scores)
-
-
-def renew_moments(moments: Tensor, items: Tensor, means: Tensor, filled: Tensor) -> bool:
-    """Compute the moments anew if they count other items than those that are filled (C×L); gives whether they did."""
-    if moments[-1, -1] == filled.sum():
-        return False
-    add_moments(moments.zero_(), items, means[:, None], filled)
-    return True
