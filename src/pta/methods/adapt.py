@@ -80,7 +80,7 @@ class BankMethod(Adapter):
         """Which slots hold an item, C×L."""
         return self.entropies < self.empty
 
-    def gaussians(self) -> Gaussians:
+    def _gaussians(self) -> Gaussians:
         """The Gaussians of the state. They are kept until it changes, unless it can change without a call.
 
         That is where numbers are not host-readable: a recorded step is replayed there.
@@ -194,7 +194,7 @@ class ADAPT(BankMethod):
     def _scores(self, f: Tensor) -> Tensor:
         """Step 4."""
         similar = (self.last if self.similarity == "stale" else f) @ self.sums.T
-        return _evidence(self.gaussians().scores(f), similar, self.moments, self.temperature)
+        return _evidence(self._gaussians().scores(f), similar, self.moments, self.temperature)
 
     def _fused(self, zero_shot: ZeroShot, scores: Tensor) -> Tensor:
         """Step 5."""
