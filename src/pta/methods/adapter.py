@@ -277,7 +277,7 @@ class Adapter(Declaration, ABC):
 
         It becomes the attribute of that name; assigning the returned value to it informs type checkers.
         """
-        self.pieces.declare(self, {name: (initial, within)}, per_class=per_class)
+        self.pieces.declare(self, name, initial, within, per_class=per_class)
         return getattr(self, name)
 
     def add_counter(self, name: str) -> Tensor:
