@@ -30,8 +30,7 @@ each class that has any is that of them and of all samples j, weighted by q_i an
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import torch
@@ -41,7 +40,7 @@ from pta.core.parameters import Order, Prior, choice, count, learning_order, num
 from pta.core.plain import is_host_readable
 from pta.core.samples import Samples
 from pta.engines.caches.admission import EMPTY
-from pta.engines.caches.entropy_bank import BankEntry, score_between_updates
+from pta.engines.caches.entropy_bank import BankEntry, admissions
 from pta.engines.gaussian.gaussians import Gaussians, add_moments, are_moments_of
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.methods.adapter import Adapter
@@ -107,9 +106,19 @@ class BankMethod(Adapter):
 
     def _step(self, samples: Samples) -> Tensor:
         zero_shot, f = self.zero_shot(samples), samples.features
-        learn = partial(self._learn, f, zero_shot)
-        scores = score_between_updates(self.entropies, zero_shot, f, self.order, learn, self._scores)
-        return self._fused(zero_shot, scores)
+        learning: Iterable[int] = range(len(f))
+        if is_host_readable(self.entropies):
+            learning = admissions(self.entropies, zero_shot.labels, zero_shot.entropy)
+        scores, scored = [], 0
+        for sample in learning:
+            until = sample if self.order == "update-first" else sample + 1
+            if until > scored:  # what comes between two updates is scored together
+                scores.append(self._scores(f[scored:until]))
+            self._learn(f, zero_shot, sample)
+            scored = until
+        if scored < len(f):
+            scores.append(self._scores(f[scored:]))
+        return self._fused(zero_shot, torch.cat(scores))
 
     def _predict(self, samples: Samples) -> Tensor:
         return self._fused(self.zero_shot(samples), self._scores(samples.features))
