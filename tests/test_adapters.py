@@ -341,7 +341,7 @@ def test_a_state_that_was_saved_for_the_tower_of_another_model_is_refused(load, 
     model, path = ToyModel(classifier.dim, torch.float32), tmp_path / "state.safetensors"
     pta.create_adapter("tca", classifier, model=model).save(path)
     load(path, classifier, model=model)
-    model.weights["patch"] = model.weights["patch"] + 1
+    model.fingerprint = "another"
     with pytest.raises(StateMismatch, match="was saved for the towers of another model"):
         load(path, classifier, model=model)
 

@@ -10,9 +10,12 @@ from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pta.engines.caches.entropy_bank import BankEntry, admissions, renew_moments
+from pta import Samples, ZeroShotClassifier
+from pta.engines.caches.entropy_bank import BankEntry, admissions
 from pta.engines.gaussian import gaussians as gaussian
-from pta.engines.gaussian.gaussians import Estimate, Gaussians, add_moments, eigenspace_above, shrunk_covariance
+from pta.engines.gaussian.gaussians import Gaussians, add_moments, eigenspace_above, shrunk_covariance
+from pta.methods import adapt
+from pta.methods.adapt import ADAPT
 
 SHAPES = {"classes": st.integers(1, 6), "slots": st.integers(1, 5), "dim": st.integers(2, 12)}
 
@@ -30,6 +33,16 @@ def moments_of(items, means, filled):
     moments = torch.zeros(items.shape[-1] + 1, items.shape[-1] + 1, dtype=torch.float64)
     add_moments(moments, items, means[:, None], filled)
     return moments
+
+
+ROWS = torch.tensor([[0.9, 0.1, 0.4], [0.2, 0.9, 0.1], [0.8, 0.3, 0.5]])
+
+
+def learned(**parameters):
+    """ADAPT after a sample of each of two classes."""
+    adapter = ADAPT(ZeroShotClassifier(torch.eye(3)[:2], ["cat", "dog"], scale=5.0), **parameters)
+    adapter.step(Samples.of(ROWS[:2]))
+    return adapter
 
 
 def number(value):
@@ -143,14 +156,15 @@ def test_what_float32_cannot_resolve_is_computed_in_float64():
 
 @pytest.mark.parametrize("readable", [True, False])
 def test_an_estimate_is_kept_until_the_state_changes_where_that_can_be_known(monkeypatch, readable):
-    state = torch.eye(2, dtype=torch.float64)
-    estimate = Estimate(lambda: Gaussians.of(state, torch.eye(2, dtype=torch.float64)))
-    monkeypatch.setattr(gaussian, "is_host_readable", lambda _: readable)
-    first = estimate()
-    assert (estimate() is first) == readable
-    state *= 4
-    estimate.state_changed()
-    torch.testing.assert_close(estimate().offsets, first.offsets / 4)
+    adapter = learned()
+    monkeypatch.setattr(adapt, "is_host_readable", lambda _: readable)
+    first = adapter._gaussians()
+    assert (adapter._gaussians() is first) == readable
+    adapter.step(Samples.of(ROWS[2:]))
+    assert adapter._gaussians() is not first
+    changed = adapter._gaussians()
+    adapter.reset(classes=[0])
+    assert adapter._gaussians() is not changed
 
 
 def arrivals(labels, entropies):
@@ -197,24 +211,19 @@ def test_the_entries_are_those_foretold(seed, count, classes, slots, dim):
 
 
 def test_an_entry_that_does_not_enter_writes_nothing():
-    items, means, filled = bank(0, 3, 2, 5)
-    moments, entropies = moments_of(items, means, filled), torch.full((3, 2), 0.5, dtype=torch.float64)
-    before = [tensor.clone() for tensor in (items, means, moments)]
-    entry = BankEntry.of(entropies, arrivals([1], [0.6]), 0)
-    with entry.exchanging(moments, items, means, entropies, 9.0):
-        entry.put(items, torch.ones(5, dtype=torch.float64))
-        entry.put_class(means, torch.ones(1, 5, dtype=torch.float64))
-    assert all(torch.equal(now, then) for now, then in zip((items, means, moments), before, strict=True))
+    adapter = learned(slots=1)
+    before = adapter.snapshot().tensors
+    adapter._learn(torch.ones(1, 3), SimpleNamespace(probabilities=torch.ones(1, 2), **vars(arrivals([1], [0.6]))), 0)
+    assert all(torch.equal(now, before[name]) for name, now in adapter.state().items())
 
 
 def test_moments_are_computed_anew_only_if_items_are_missing():
-    items, means, filled = bank(1, 3, 2, 5)
-    moments = moments_of(items, means, filled)
-    rounded = moments + 1e-13
-    rounded[-1, -1] = moments[-1, -1]
-    kept = rounded.clone()
-    assert not renew_moments(rounded, items, means, filled)
-    assert torch.equal(rounded, kept)
-    filled[0] = False
-    assert renew_moments(rounded, items, means, filled)
-    torch.testing.assert_close(rounded, moments_of(items, means, filled))
+    adapter = learned()
+    rounded = adapter.moments + 1e-13
+    rounded[-1, -1] = adapter.moments[-1, -1]
+    adapter.moments.copy_(rounded)
+    adapter.restore(adapter.snapshot())
+    assert torch.equal(adapter.moments, rounded)
+    adapter.reset(classes=[0])
+    assert adapter.moments[-1, -1] == 1
+    torch.testing.assert_close(adapter.moments, moments_of(adapter.items, adapter.means, adapter.filled))

@@ -283,3 +283,10 @@ def test_a_step_with_the_prior_can_be_recorded_if_one_without_can(method):
     adapters = [pta.create_adapter(method, stream.classifier, source=5, prior=one) for one in ("local", "none")]
     assert is_recordable(adapters[0], 3) == is_recordable(adapters[1], 3)
     assert is_recordable(adapters[0], 3) or method not in ("clip", "bca", "onzeta")
+
+
+def test_a_rehearsal_on_tensors_without_numbers_leaves_nothing_for_real_samples():
+    classifier = ZeroShotClassifier(torch.eye(3), ["cat", "dog", "bird"])
+    adapter = pta.create_adapter("clip", classifier, prior="local")
+    is_recordable(adapter, 61)  # a length that no other test has
+    assert adapter.step(torch.eye(3).repeat(21, 1)[:61]).isfinite().all()

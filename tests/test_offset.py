@@ -17,7 +17,7 @@ from pta.core.samples import Samples
 from pta.data.fashion import load_fashion_test
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.methods import load_adapter
-from pta.methods.offset import Negatives, _without
+from pta.methods.offset import PandaBatch, _without
 from pta.models import load_encoder
 from pta.reference.offset import (
     centre_loop,
@@ -95,10 +95,10 @@ def test_a_patch_keeps_its_place_and_comes_from_another_picture():
 
 def test_composing_on_tensors_equals_the_loop():
     raw, rng = pictures().raw, np.random.default_rng(0)
-    negatives = Negatives(encoder())
+    negatives = create_adapter("clip", classifier(), model=encoder(), offset="panda-batch").in_front
     sources = rng.integers(len(raw), size=negatives.places)
     expected = encode(compose(raw[3].numpy(), [raw[one].numpy() for one in sources], negatives.patch))
-    found = negatives.feature(raw[3], raw, sources).numpy()
+    found = negatives.negative(raw[3], raw, sources).numpy()
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
@@ -165,13 +165,13 @@ def test_a_sorted_stream_draws_patches_of_every_class_alike(monkeypatch):
     labels = logits_of(samples.features.numpy()).argmax(axis=1)
     often, seldom = np.argsort(-np.bincount(labels))[:2]
     order = np.concatenate([np.flatnonzero(labels == often)[:17], np.flatnonzero(labels == seldom)[:3]])
-    made = Negatives.feature
+    made = PandaBatch.negative
 
     def watched(self, base, ring, sources):
         drawn.append(labels[order][sources])
         return made(self, base, ring, sources)
 
-    monkeypatch.setattr(Negatives, "feature", watched)
+    monkeypatch.setattr(PandaBatch, "negative", watched)
     adapter = create_adapter("clip", classifier(), model=encoder(), offset="panda")
     adapter.step(samples[torch.from_numpy(order)])
     of_last = np.bincount(drawn[-1], minlength=10)

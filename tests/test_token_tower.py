@@ -17,7 +17,7 @@ def bytes_for(tower, count):
 
 @torch.no_grad()
 def through(tower, pixels):
-    x = tower.embed(tower.prepare(pixels))
+    x = tower.embed(tower.ready(pixels))
     assert x.shape == (len(pixels), tower.tokens, tower.width)
     for block in tower.blocks:
         x = block(x)
@@ -45,7 +45,7 @@ def test_normalised_pixels_and_bytes_are_the_same(encoder):
 @torch.no_grad()
 def test_the_halves_of_a_block_make_the_block(encoder):
     tower = encoder.image_tower()
-    x = tower.embed(tower.prepare(bytes_for(tower, 3)))
+    x = tower.embed(tower.ready(bytes_for(tower, 3)))
     for block in tower.blocks:
         attended, probabilities = block.attend(x)
         between = x + attended
@@ -58,14 +58,14 @@ def test_the_halves_of_a_block_make_the_block(encoder):
 @torch.no_grad()
 def test_blocks_take_any_number_of_tokens(encoder):
     tower = encoder.image_tower()
-    x = tower.embed(tower.prepare(bytes_for(tower, 2)))
+    x = tower.embed(tower.ready(bytes_for(tower, 2)))
     assert tower.blocks[0](x[:, :5]).shape == (2, 5, tower.width)
 
 
 def test_pixels_of_another_model_are_refused(encoder):
     tower = encoder.image_tower()
     with pytest.raises(InvalidSamples, match=r"image tower takes pixels of N×.*, not N×3×7×7"):
-        tower.prepare(torch.zeros(1, 3, 7, 7))
+        tower.features(torch.zeros(1, 3, 7, 7))
 
 
 @pytest.mark.parametrize("kind", ["clip resnet", "siglip"])

@@ -21,20 +21,15 @@ def plain_tensor(name: str, given: object, refusal: type[PtaError]) -> Tensor:
         tensor = given if isinstance(given, Tensor) else torch.as_tensor(given)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise refusal(f"{name} cannot be read as numbers: {first_line(error)}") from None
-    require_plain(name, tensor, refusal)
+    if oddity := _oddity(tensor):
+        raise refusal(f"{name} must be an ordinary dense tensor of real numbers, got {oddity}")
     if type(tensor) is Tensor and not tensor.requires_grad and not tensor.is_neg():
         return tensor
     return tensor.detach().as_subclass(Tensor).resolve_neg()
 
 
-def require_plain(name: str, given: object, refusal: type[PtaError]) -> None:
-    """Refuse what is not a tensor, and tensors that are sparse, nested, quantized or complex, or hold no numbers."""
-    oddity = _oddity(given) if isinstance(given, Tensor) else type(given).__name__
-    if oddity:
-        raise refusal(f"{name} must be an ordinary dense tensor of real numbers, got {oddity}")
-
-
 def _oddity(tensor: Tensor) -> str | None:
+    """What a tensor is that is sparse, nested, quantized or complex, or holds no numbers."""
     if tensor.is_nested:
         return "a nested one"
     if tensor.layout is not torch.strided:

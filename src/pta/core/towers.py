@@ -40,15 +40,11 @@ class ImageTower:
 
     def features(self, pixels: Tensor) -> Tensor:
         """Pixels to N×dim unit features, exactly those of the encoder."""
-        x = self.embed(self.prepare(pixels))
+        self.require_shape(pixels)
+        x = self.embed(self.ready(pixels))
         for block in self.blocks:
             x = block(x)
         return self.project(x[:, 0])
-
-    def prepare(self, pixels: Tensor) -> Tensor:
-        """Pixels as `embed` takes them."""
-        self.require_shape(pixels)
-        return self.ready(pixels)
 
     def require_shape(self, pixels: Tensor) -> None:
         """Refuse pixels of another shape."""

@@ -15,7 +15,6 @@ The rule and its constants are ours, chosen on development sets. All of it is li
 batch is a few products with triangular matrices. A GPU has kernels for it (`pta.engines.gpu.triton_prior`).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
@@ -24,6 +23,7 @@ import torch
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
+from pta.core.plain import is_host_readable
 
 FAST, SLOW, FORGET = 1 / 8, 1 / 64, 1 / 256  # rates
 ORDERED = 1.7
@@ -60,13 +60,8 @@ class LocalPrior:
         return torch.cat([self._learn(block) for block in torch.split(s, _ROWS)])
 
     def _learn(self, s: Tensor) -> Tensor:
-        found, by_chance, recent = self._count(s)
-        return _log_frequency(recent()).mul_(_gate(found, by_chance)[:, None])
-
-    def _count(self, s: Tensor) -> tuple[Tensor, Tensor, Callable[[], Tensor]]:
-        """A and B at the turn of each sample and, when asked for, e_f + e_s before it."""
         n, C = s.shape
-        at = _kept_block(n) if s.device.type == "cpu" else _within_block(n, s.device)
+        at = _kept_block(n) if is_host_readable(s) else _within_block(n, s.device)
         weight = START + self.count
         alike = (s @ s.T).double()
         with_fast, with_mean = ((s @ running.to(s)).double() for running in (self.fast, self.mean))
@@ -76,18 +71,14 @@ class LocalPrior:
         with_mean = (weight * with_mean + (alike * at.before).sum(dim=1)) / (weight + at.age)
         found = at.of_state * self.found + at.kept @ (WEIGHT * (with_recent - (1 - started) / C))
         by_chance = at.of_state * self.by_chance + at.kept @ (WEIGHT * started * with_mean)
-        running_before = self.fast.clone(), self.slow.clone()
-
-        def recent() -> Tensor:
-            return ((at.fast + at.slow) @ s).addr_(at.of_fast, running_before[0]).addr_(at.of_slow, running_before[1])
-
+        recent = ((at.fast + at.slow) @ s).addr_(at.of_fast, self.fast).addr_(at.of_slow, self.slow)  # e_f + e_s
         for running, rate, into in ((self.fast, FAST, at.into_fast), (self.slow, SLOW, at.into_slow)):
             running.mul_((1 - rate) ** n).add_(into.to(s) @ s)
         self.mean.mul_(weight).add_(s.sum(dim=0)).div_(weight + n)
         self.found.copy_(found[-1])
         self.by_chance.copy_(by_chance[-1])
         self.count.add_(n)
-        return found, by_chance, recent
+        return recent.mul_(C / 4).add_(0.5).log_().mul_(_gate(found, by_chance)[:, None])
 
 
 class _Block(NamedTuple):
@@ -130,8 +121,3 @@ def _gate(found: Tensor, by_chance: Tensor) -> Tensor:
 def agreement(found: _Number, by_chance: _Number) -> _Number:
     """r: about 1 for a shuffled stream."""
     return (found + CAUTION) / (by_chance + CAUTION)
-
-
-def _log_frequency(recent: Tensor) -> Tensor:
-    """log(C·(e_f+e_s)/4 + 1/2), in the place of e_f+e_s."""
-    return recent.mul_(recent.shape[-1] / 4).add_(0.5).log_()

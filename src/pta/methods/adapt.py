@@ -30,18 +30,18 @@ each class that has any is that of them and of all samples j, weighted by q_i an
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from pta.core.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front
+from pta.core.plain import is_host_readable
 from pta.core.samples import Samples
 from pta.engines.caches.admission import EMPTY
-from pta.engines.caches.entropy_bank import BankEntry, renew_moments, score_between_updates
-from pta.engines.gaussian.gaussians import Estimate, Gaussians, add_moments, are_moments_of
+from pta.engines.caches.entropy_bank import BankEntry, admissions
+from pta.engines.gaussian.gaussians import Gaussians, add_moments, are_moments_of
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.methods.adapter import Adapter
 from pta.methods.state import SHARES, UNIT_BALL, Bound, doubles, entropies, full, or_empty, rows_at_most, text_anchors
@@ -72,12 +72,21 @@ class BankMethod(Adapter):
         self.entropies = self.add_state("entropies", doubles(empty, C, L), within)
         self.means = self.add_state("means", text_anchors, UNIT_BALL)  # μ
         self.moments = self.add_state("moments", doubles(0.0, d + 1, d + 1), per_class=False)
-        self.gaussians = Estimate(self._estimate)
+        self._kept: Gaussians | None = None
 
     @property
     def filled(self) -> Tensor:
         """Which slots hold an item, C×L."""
         return self.entropies < self.empty
+
+    def _gaussians(self) -> Gaussians:
+        """The Gaussians of the state. They are kept until it changes, unless it can change without a call.
+
+        That is where numbers are not host-readable: a recorded step is replayed there.
+        """
+        if self._kept is None or not is_host_readable(self._kept.origin):
+            self._kept = self._estimate()
+        return self._kept
 
     @abstractmethod
     def _estimate(self) -> Gaussians:
@@ -97,20 +106,36 @@ class BankMethod(Adapter):
 
     def _step(self, samples: Samples) -> Tensor:
         zero_shot, f = self.zero_shot(samples), samples.features
-        learn = partial(self._learn, f, zero_shot)
-        scores = score_between_updates(self.entropies, zero_shot, f, self.order, learn, self._scores)
-        return self._fused(zero_shot, scores)
+        learning: Iterable[int] = range(len(f))
+        if is_host_readable(self.entropies):
+            learning = admissions(self.entropies, zero_shot.labels, zero_shot.entropy)
+        scores, scored = [], 0
+        for sample in learning:
+            until = sample if self.order == "update-first" else sample + 1
+            if until > scored:  # what comes between two updates is scored together
+                scores.append(self._scores(f[scored:until]))
+            self._learn(f, zero_shot, sample)
+            scored = until
+        if scored < len(f):
+            scores.append(self._scores(f[scored:]))
+        return self._fused(zero_shot, torch.cat(scores))
 
     def _predict(self, samples: Samples) -> Tensor:
         return self._fused(self.zero_shot(samples), self._scores(samples.features))
 
     def _learn(self, features: Tensor, zero_shot: ZeroShot, sample: int) -> None:
         entry = BankEntry.of(self.entropies, zero_shot, sample)
-        with entry.exchanging(self.moments, self.items, self.means, self.entropies, self.empty):
-            entry.put(self.items, features[sample])
-            entry.put(self.entropies, zero_shot.entropy[sample])
-            self._learn_class(entry, features[sample], zero_shot.probabilities[sample, entry.own])
-        self.gaussians.state_changed()
+        self._add_moments(entry, sign=-1)
+        entry.put(self.items, features[sample])
+        entry.put(self.entropies, zero_shot.entropy[sample])
+        self._learn_class(entry, features[sample], zero_shot.probabilities[sample, entry.own])
+        self._add_moments(entry, sign=1)
+        self._kept = None
+
+    def _add_moments(self, entry: BankEntry, *, sign: int) -> None:
+        """Add (sign = 1) or take away (−1) the moments of the class whose bank a sample enters."""
+        filled = (self.entropies[entry.own] < self.empty) & entry.enters
+        add_moments(self.moments, self.items[entry.own], self.means[entry.own, None], filled, sign=sign)
 
     def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
         filled = state["entropies"] < self.empty
@@ -118,8 +143,9 @@ class BankMethod(Adapter):
         return None if agree else "moments are not those of the items"
 
     def _state_replaced(self) -> None:
-        self.gaussians.state_changed()
-        renew_moments(self.moments, self.items, self.means, self.filled)
+        self._kept = None
+        if self.moments[-1, -1] != self.filled.sum():
+            add_moments(self.moments.zero_(), self.items, self.means[:, None], self.filled)
 
 
 class ADAPT(BankMethod):
@@ -177,7 +203,7 @@ class ADAPT(BankMethod):
     def _scores(self, f: Tensor) -> Tensor:
         """Step 4."""
         similar = (self.last if self.similarity == "stale" else f) @ self.sums.T
-        return _evidence(self.gaussians().scores(f), similar, self.moments, self.temperature)
+        return _evidence(self._gaussians().scores(f), similar, self.moments, self.temperature)
 
     def _fused(self, zero_shot: ZeroShot, scores: Tensor) -> Tensor:
         """Step 5."""

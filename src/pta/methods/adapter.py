@@ -66,9 +66,9 @@ class Adapter(Declaration, ABC):
         # a method on top of another leaves the prior to that one
         prior = known.get("prior") == "local" and not self.stands_on(known)
         gate, matched = known.get("gate") == "balance", known.get("calibration") == "matched"
-        self.stages = Stages(self.pieces, prior=prior, gate=gate, matched=matched) if prior or gate or matched else None
-        if self.stages is not None:
-            self.stages.declare(self.add_state)
+        self.stages: Stages | None = None
+        if prior or gate or matched:
+            self.stages = Stages(self.pieces, self.add_state, prior=prior, gate=gate, matched=matched)
         if gate:
             self.refresh_interval = GATE_INTERVAL
         self.in_front = offset_of(known, classifier, self.model, self.pieces, self.add_state)
@@ -277,7 +277,7 @@ class Adapter(Declaration, ABC):
 
         It becomes the attribute of that name; assigning the returned value to it informs type checkers.
         """
-        self.pieces.declare(self, {name: (initial, within)}, per_class=per_class)
+        self.pieces.declare(self, name, initial, within, per_class=per_class)
         return getattr(self, name)
 
     def add_counter(self, name: str) -> Tensor:

@@ -23,8 +23,7 @@ The authors choose δ for each dataset (0 to 3); the default is that of their pr
 Q′ is Q but for the classes of the views, so a batch is scored as in TDA, and then these few classes again.
 """
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -58,6 +57,7 @@ class BoostAdapter(TDA):
     name = "boostadapter"
     takes_labels = False
     needs = frozenset({"features", "views"})
+    needed_unless = (("views", "share", 0),)
     delta: int = count(0, 0, 1000, "δ, slots per class for views beyond positive_slots")
     share: float = number(0.1, 0.0, 1.0, "share of a sample's views that is cached, those with the lowest entropy")
     negatives: Negatives = choice(
@@ -68,11 +68,6 @@ class BoostAdapter(TDA):
         super()._declare_state()
         if self.share > 0:
             self.max_batch = samples_at_once(self.classifier, views=64)
-
-    @classmethod
-    def _needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
-        """Views, unless the share of them is 0."""
-        return cls.needs - {"views"} if parameters.get("share") == 0 else cls.needs
 
     def require(self, samples: Samples) -> None:
         """Refuse samples without views, or with so few that none would be chosen; a single one is the image itself."""

@@ -52,6 +52,8 @@ class Declaration:
     # Of the samples "features", "views", "raw", "patches", "generated"; of the classifier "prompts"; of the model
     # "image tower", "prompt tower".
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
+    # Of these, what is not needed if a parameter has a value: need, parameter, value.
+    needed_unless: ClassVar[tuple[tuple[str, str, object], ...]] = ()
     # What a prediction depends on besides the state: its "sample" (a batch then equals a loop), its "batch", or the
     # whole "stream", which must then be one batch.
     scope: Scope = "sample"
@@ -133,7 +135,8 @@ class Declaration:
     @classmethod
     def _needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
         """The inputs that the method itself needs with these parameters."""
-        return cls.needs
+        values = {name: one.default for name, one in cls.declared.items()} | dict(parameters)
+        return cls.needs - {need for need, name, value in cls.needed_unless if values[name] == value}
 
     @classmethod
     def stands_on(cls, parameters: Mapping[str, Any]) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ order decides on neighbours, on any device.
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -43,7 +44,7 @@ from pta.core.samples import Samples
 from pta.engines.propagation.propagation import GRID, Graph, Spread, propagate
 from pta.engines.zero_shot import samples_at_once
 from pta.methods.adapter import Adapter
-from pta.methods.state import LARGEST_COUNT, UNIT_BALL, Bound, Initial, between, class_numbers, doubles, full
+from pta.methods.state import LARGEST_COUNT, UNIT_BALL, between, class_numbers, doubles, full
 
 _BITS = 32  # an entry of a list is (1 + similarity on the grid)·2³² + the number of a row or class; 0 is none
 _ROW = 2**_BITS - 1
@@ -97,22 +98,19 @@ class ECALP(Adapter):
     def _declare_state(self) -> None:
         self.max_batch = min(_MOST_AT_ONCE, samples_at_once(self.classifier))
         self.bounded = self.max_rows is not None
-        C, d = self.classifier.anchors.shape
+        (C, d), add = self.classifier.anchors.shape, partial(self.add_state, per_class=False)
         n, K, whole = self.max_rows or _BLOCK, min(self.text_neighbours, C), torch.int64
-        self.filled = self._add("filled", full(False, n, dtype=torch.bool))
-        self.rows = self._add("rows", doubles(0.0, n, d), UNIT_BALL)
-        self.norms = self._add("norms", doubles(0.0, n), between(0.0, 1.1))
-        self.ages = self._add("ages", full(0, n, dtype=whole), between(0, LARGEST_COUNT))
+        self.filled = add("filled", full(False, n, dtype=torch.bool))
+        self.rows = add("rows", doubles(0.0, n, d), UNIT_BALL)
+        self.norms = add("norms", doubles(0.0, n), between(0.0, 1.1))
+        self.ages = add("ages", full(0, n, dtype=whole), between(0, LARGEST_COUNT))
         entries = between(0, (int(GRID) + 2) << _BITS)
-        self.lists = self._add("lists", full(0, n, min(self.neighbours, n) + _MARGIN, dtype=whole), entries)
-        self.classes = self._add("classes", full(0, n, K, dtype=whole), between(0, C - 1))
-        self.text = self._add("text", doubles(0.0, n, K), between(0.0, 1.1))
-        self.labels = self._add("labels", full(0, n, dtype=whole), between(0, C - 1))
-        self.seeds = self._add("seeds", doubles(0.0, n), between(0.0, 1e6))
+        self.lists = add("lists", full(0, n, min(self.neighbours, n) + _MARGIN, dtype=whole), entries)
+        self.classes = add("classes", full(0, n, K, dtype=whole), between(0, C - 1))
+        self.text = add("text", doubles(0.0, n, K), between(0.0, 1.1))
+        self.labels = add("labels", full(0, n, dtype=whole), between(0, C - 1))
+        self.seeds = add("seeds", doubles(0.0, n), between(0.0, 1e6))
         self._state_replaced()
-
-    def _add(self, name: str, initial: Initial, within: Bound | None = None) -> Tensor:
-        return self.add_state(name, initial, within, per_class=False)
 
     def _state_replaced(self) -> None:
         self._similar: Tensor | None = None  # n×n, of all pairs of rows, once a list must be filled again

@@ -60,7 +60,8 @@ class ETTA(OfFirstViews):
     """
 
     name = "etta"
-    needs = frozenset({"features"}) | PROMPTS
+    needs = OfFirstViews.needs | PROMPTS
+    needed_unless = (*OfFirstViews.needed_unless, ("prompts", "prompts", "one"))
     may_fail = False
     prototypes_in, counts_in = "sums", "weights"
     fixed_classes = ""
@@ -86,12 +87,6 @@ class ETTA(OfFirstViews):
             few = f"a share of {known['share']:g} of {bank.shape[1]} prompts per class is none"
             raise InvalidParameter(f"etta: {few}; use more templates, a larger share, or prompts=one")
         return known
-
-    @classmethod
-    def _needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
-        """Prompts, unless it is told to use one text, and views, if it is told to look at several."""
-        needs = super()._needs_with(parameters)
-        return needs - PROMPTS if parameters.get("prompts") == "one" else needs
 
     def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
         longest = LONGEST_MEAN * state["weights"] + _FLOOR

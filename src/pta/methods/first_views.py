@@ -1,7 +1,6 @@
 """Methods that look at a sample's first views, as many as they are told, or at its feature alone."""
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from pta.core.parameters import count
 from pta.core.samples import Samples
@@ -17,13 +16,9 @@ def views_if_several() -> Any:
 class OfFirstViews(Adapter):
     """A method with the parameter `first_views`."""
 
+    needs = frozenset({"features", "views"})
+    needed_unless: ClassVar[tuple[tuple[str, str, object], ...]] = (("views", "first_views", 1),)
     first_views: int
-
-    @classmethod
-    def _needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
-        """Views, unless it is told to look at one only."""
-        several = parameters.get("first_views", cls.declared["first_views"].default) != 1
-        return cls.needs | {"views"} if several else cls.needs
 
     def require(self, samples: Samples) -> None:
         """Refuse samples with too few views."""

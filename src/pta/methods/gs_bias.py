@@ -59,6 +59,7 @@ class GSBias(OfFirstViews, GradientMethod):
 
     name = "gs-bias"
     needs = frozenset({"features", "views", "patches"})
+    needed_unless = ()
     may_fail = False
     alpha: float = number(1.0, 0.0, _MOST, "α, step size of the bias from views")
     beta: float = number(1.0, 0.0, _MOST, "β, step size of the bias from patches")

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.samples import SMALLEST_NORM, Samples
-from pta.core.towers import Model
+from pta.core.towers import ImageTower, Model
 from pta.engines.zero_shot import exact_logits
 from pta.errors import InvalidSamples
 from pta.methods.state import LARGEST_COUNT, UNIT_BALL, Pieces, between, doubles, full
@@ -75,7 +75,7 @@ def offset_of(
         return Centre(parameters["centre_share"], classifier, pieces, add)
     assert model is not None  # it is among the needs
     of_pictures = PandaBatch if kind == "panda-batch" else Panda
-    return of_pictures(parameters["negative_share"], classifier, pieces, add, Negatives(model))
+    return of_pictures(parameters["negative_share"], classifier, pieces, add, model.image_tower())
 
 
 class Centre(Offset):
@@ -104,50 +104,21 @@ class Centre(Offset):
         return None if bool(possible) else "the sum of the images is longer than so many images can make it"
 
 
-class Negatives:
-    """Makes negative images, and their features."""
-
-    def __init__(self, model: Model) -> None:
-        self._tower = model.image_tower()
-        height, width = self._tower.shape[-2:]
-        self.patch = min(_PATCH, max(1, min(height, width) // _GRID))
-        self.places = (height // self.patch) * (width // self.patch)
-        self.shape = self._tower.shape
-
-    def require(self, samples: Samples) -> Tensor:
-        """The pictures of the samples, which must be bytes of the tower's shape."""
-        assert samples.raw is not None  # it is among the needs
-        self._tower.require_shape(samples.raw)
-        if samples.raw.dtype != torch.uint8:
-            raise InvalidSamples(f"offset: negative images are made of pixels as bytes, not of {samples.raw.dtype}")
-        return samples.raw
-
-    def feature(self, base: Tensor, pictures: Tensor, sources: NDArray[np.int64]) -> Tensor:
-        """The feature of one negative, d, float64: every patch of the grid is of the picture with that number."""
-        size = self.patch
-        down, across = (side // size for side in self.shape[-2:])
-        chosen = pictures[torch.from_numpy(sources).to(pictures.device)]  # a picture for each place
-        grid = chosen[:, :, : down * size, : across * size].unfold(2, size, size).unfold(3, size, size)
-        place = torch.arange(len(sources), device=pictures.device)
-        patches = grid[place, :, place // across, place % across]  # places×channels×size×size
-        tiled = patches.reshape(down, across, -1, size, size).permute(2, 0, 3, 1, 4)
-        negative = base.clone()
-        negative[:, : down * size, : across * size] = tiled.reshape(-1, down * size, across * size)
-        return self._tower.features(negative[None])[0].double()
-
-
 @dataclass
 class PandaBatch(Offset):
     """The authors' rule: the negatives of a batch, for the samples of the batch."""
 
-    negatives: Negatives
+    tower: ImageTower
 
     def __post_init__(self, add: Callable[..., Tensor]) -> None:
         add("offset_mean", doubles(0.0, self.classifier.dim), UNIT_BALL)
+        height, width = self.tower.shape[-2:]
+        self.patch = min(_PATCH, max(1, min(height, width) // _GRID))
+        self.places = (height // self.patch) * (width // self.patch)
 
     def before(self, samples: Samples, *, learn: bool) -> Samples:
         """Samples without a share of the mean of the batch's negatives; one alone takes that of the batch before."""
-        pictures, position = self.negatives.require(samples), int(self.pieces["seen"].tensor)
+        pictures, position = self._pictures(samples), int(self.pieces["seen"].tensor)
         mean = known = self.pieces["offset_mean"].tensor
         if len(samples) > 1:
             mean = self._mean_of(pictures, position).to(known)
@@ -164,22 +135,43 @@ class PandaBatch(Offset):
         rng, count, made = np.random.default_rng((position, 0)), len(pictures), []
         for _ in range(-(-count // _INTERVAL)):
             base = int(rng.integers(count))
-            sources = rng.integers(count - 1, size=self.negatives.places)
-            made.append(self.negatives.feature(pictures[base], pictures, sources + (sources >= base)))
+            sources = rng.integers(count - 1, size=self.places)
+            made.append(self.negative(pictures[base], pictures, sources + (sources >= base)))
         return torch.stack(made).mean(dim=0)
+
+    def _pictures(self, samples: Samples) -> Tensor:
+        """The pictures of the samples, which must be bytes of the tower's shape."""
+        assert samples.raw is not None  # it is among the needs
+        self.tower.require_shape(samples.raw)
+        if samples.raw.dtype != torch.uint8:
+            raise InvalidSamples(f"offset: negative images are made of pixels as bytes, not of {samples.raw.dtype}")
+        return samples.raw
+
+    def negative(self, base: Tensor, pictures: Tensor, sources: NDArray[np.int64]) -> Tensor:
+        """The feature of one negative, d, float64: every patch of the grid is of the picture with that number."""
+        size = self.patch
+        down, across = (side // size for side in self.tower.shape[-2:])
+        chosen = pictures[torch.from_numpy(sources).to(pictures.device)]  # a picture for each place
+        grid = chosen[:, :, : down * size, : across * size].unfold(2, size, size).unfold(3, size, size)
+        place = torch.arange(len(sources), device=pictures.device)
+        patches = grid[place, :, place // across, place % across]  # places×channels×size×size
+        tiled = patches.reshape(down, across, -1, size, size).permute(2, 0, 3, 1, 4)
+        made = base.clone()
+        made[:, : down * size, : across * size] = tiled.reshape(-1, down * size, across * size)
+        return self.tower.features(made[None])[0].double()
 
 
 class Panda(PandaBatch):
     """The rule for streams: a ring of pictures, and one negative for every ten samples."""
 
     def __post_init__(self, add: Callable[..., Tensor]) -> None:
-        add("offset_ring", full(0, _RING, *self.negatives.shape, dtype=torch.uint8), between(0, 255))
+        add("offset_ring", full(0, _RING, *self.tower.shape, dtype=torch.uint8), between(0, 255))
         add("offset_classes", full(0, _RING, dtype=torch.int64), between(0, self.classifier.classes - 1))
         super().__post_init__(add)
 
     def before(self, samples: Samples, *, learn: bool) -> Samples:
         """Samples without a share of the mean known before each."""
-        pictures = self.negatives.require(samples)
+        pictures = self._pictures(samples)
         position, ring, classes = (self.pieces[name].tensor for name in ("seen", "offset_ring", "offset_classes"))
         start = int(position)
         if not learn:
@@ -203,15 +195,15 @@ class Panda(PandaBatch):
 
     def _learn_negative(self, position: int) -> None:
         """Move the mean by a negative of the last pictures, after so many samples."""
-        rng, places = np.random.default_rng((position, 1)), self.negatives.places
+        rng = np.random.default_rng((position, 1))
         ring, held, mean = (self.pieces[f"offset_{name}"].tensor for name in ("ring", "classes", "mean"))
         last = np.arange(max(0, position - _RING), position) % _RING
         labels = held.cpu().numpy()[last]
         classes = np.unique(labels)
-        chosen, uniform = classes[rng.integers(len(classes), size=places)], rng.random(places)
+        chosen, uniform = classes[rng.integers(len(classes), size=self.places)], rng.random(self.places)
         members = {int(label): last[labels == label] for label in classes}
         sources = [members[int(c)][int(u * len(members[int(c)]))] for c, u in zip(chosen, uniform, strict=True)]
-        negative = self.negatives.feature(ring[last[-1]], ring, np.array(sources))
+        negative = self.negative(ring[last[-1]], ring, np.array(sources))
         mean += (negative.to(mean) - mean) / min(position // _INTERVAL, _WINDOW)
 
 

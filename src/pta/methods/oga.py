@@ -99,7 +99,7 @@ class OGA(BankMethod):
 
     def _scores(self, f: Tensor) -> Tensor:
         """Step 4, but for the last term, which is the same for all classes."""
-        return self.gaussians().scores(f)
+        return self._gaussians().scores(f)
 
     def _fused(self, zero_shot: ZeroShot, scores: Tensor) -> Tensor:
         """Step 5."""

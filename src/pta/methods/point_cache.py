@@ -20,9 +20,6 @@ Entropies are compared in float64, those of the released program in half precisi
 A batch is computed as in TDA. What the first cloud of a filled class replaces is given a score worse than any.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -53,6 +50,7 @@ class PointCache(TDA):
     name = "point-cache"
     takes_labels = False
     needs = frozenset({"features", "patches"})
+    needed_unless = (("patches", "local_features", 0),)
     positive_alpha: float = number(4.0, 0.0, MOST, "α₊, weight of the positive cache")
     positive_beta: float = number(3.0, 0.0, MOST, "β₊, how fast affinity to the positive cache falls with distance")
     positive_slots: int = count(3, 1, MOST_SLOTS, "samples per class in the positive cache")
@@ -69,11 +67,6 @@ class PointCache(TDA):
         # Of a class that was filled in advance the slot of the last that was put there, until one comes; else M.
         self.last_filled = self.add_state("last_filled", full(M, C, dtype=torch.int64), between(0, M))
         self.previewed = self.add_counter("previewed")
-
-    @classmethod
-    def _needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
-        """Patches, unless there are no local features."""
-        return cls.needs - {"patches"} if parameters.get("local_features") == 0 else cls.needs
 
     def require(self, samples: Samples) -> None:
         """Refuse samples without patches, or with too few."""

@@ -114,11 +114,6 @@ class PTA(Adapter):
     state_dtype: StateDtype = choice(None, StateDtype, "precision of the prototypes; by default that of the anchors")
     prior: Prior = prior_in_front()
     label_weight: float = label_weight(*LABEL_WEIGHTS)
-    knowledge: Tensor  # P, and the other fields of `Prototypes`
-    anchored: Tensor
-    length: Tensor
-    touched: Tensor
-    resting: Tensor
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
@@ -130,14 +125,11 @@ class PTA(Adapter):
         if classifier.anchors.dtype != computing:
             self.classifier = classifier.to(dtype=computing)
         (C, d), state = classifier.anchors.shape, getattr(torch, self.state_dtype)
-        started = {
-            "knowledge": (full(0.0, C, d, dtype=state), UNIT_BALL),
-            "anchored": (lambda own: own.anchors.to(state, copy=True), UNIT_ROWS),
-            "length": (doubles(1.0, C), SHARES),
-            "touched": (full(False, C, dtype=torch.bool), FLAGS),
-            "resting": (full(True, C, dtype=torch.bool), FLAGS),
-        }
-        self.pieces.declare(self, started)
+        self.knowledge = self.add_state("knowledge", full(0.0, C, d, dtype=state), UNIT_BALL)  # P
+        self.anchored = self.add_state("anchored", lambda own: own.anchors.to(state, copy=True), UNIT_ROWS)  # R
+        self.length = self.add_state("length", doubles(1.0, C), SHARES)
+        self.touched = self.add_state("touched", full(False, C, dtype=torch.bool), FLAGS)
+        self.resting = self.add_state("resting", full(True, C, dtype=torch.bool), FLAGS)
         # Compiled code knows neither subclasses, nor what is in front of the rule and behind it.
         alone = type(self) is PTA and self.stages is None and self.in_front is None
         self._can_be_compiled = alone and self.fusion == "logits"

@@ -30,12 +30,11 @@ _ROUNDING_OF_SUMS = 1e-9  # per sample
 class Stages:
     """The stages of one adapter, whose state is among the adapter's pieces."""
 
-    def __init__(self, pieces: Pieces, *, prior: bool, gate: bool, matched: bool) -> None:
+    def __init__(
+        self, pieces: Pieces, add_state: Callable[..., Tensor], *, prior: bool, gate: bool, matched: bool
+    ) -> None:
         self._pieces, self._prior, self._gate, self.matched = pieces, prior, gate, matched
         self._front: ZeroShot | None = None  # of the current samples
-
-    def declare(self, add_state: Callable[..., Tensor]) -> None:
-        """Declare their state."""
         add = partial(add_state, per_class=False)
         if self._prior:
             for name, bound in _PRIOR.items():

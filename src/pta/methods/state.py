@@ -100,18 +100,17 @@ class Pieces(dict[str, Piece]):
     """Every piece of state of an adapter by name, those of a method that it stands on included."""
 
     def declare(
-        self, owner: Declaration, started: Mapping[str, tuple[Initial, Bound | None]], *, per_class: bool = True
+        self, owner: Declaration, name: str, initial: Initial, within: Bound | None, *, per_class: bool
     ) -> None:
-        """Add pieces by name, each with how it starts and the allowed values; they become the owner's attributes."""
-        for name, (initial, within) in started.items():
-            try:
-                start = initial(owner.classifier)
-            except (RuntimeError, MemoryError) as error:
-                if "allocate" not in str(error):
-                    raise
-                raise InvalidParameter(f"{owner.name} with these parameters needs more memory than there is") from None
-            self[name] = Piece(owner, name, initial, per_class, within or usual_bound(start.dtype))
-            setattr(owner, name, start)
+        """Add a piece with how it starts and the allowed values; it becomes the owner's attribute of that name."""
+        try:
+            start = initial(owner.classifier)
+        except (RuntimeError, MemoryError) as error:
+            if "allocate" not in str(error):
+                raise
+            raise InvalidParameter(f"{owner.name} with these parameters needs more memory than there is") from None
+        self[name] = Piece(owner, name, initial, per_class, within or usual_bound(start.dtype))
+        setattr(owner, name, start)
 
     def tensors(self) -> dict[str, Tensor]:
         """The current values; the tensors themselves, not copies."""

@@ -129,7 +129,6 @@ class TCA(Adapter):
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
         """All parameters; the condensing blocks are at the quarters of the tower's depth, unless they are given."""
         model = require_model(cls.name, cls.needs, origin.classifier, origin.model)
-        assert model is not None  # as `needs` says
         depth = len(model.image_tower().blocks)
         quarters = {depth * share // 4 for share in (1, 2, 3)} - {0}
         chosen = {"blocks": list(quarters)} if given.get("blocks") is None else {}

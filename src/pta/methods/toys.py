@@ -28,6 +28,8 @@ Factory = Callable[..., Adapter]
 class ToyModel:
     """A transformer on pixels 3×16×16, and class features as a function of four context tokens."""
 
+    fingerprint = "toy"  # its weights are always the same
+
     def __init__(self, dim: int, dtype: torch.dtype) -> None:
         self.dim, self.dtype, self.device = dim, dtype, torch.device("cpu")
         shapes = {
@@ -42,14 +44,6 @@ class ToyModel:
         generator = torch.Generator().manual_seed(1)
         numbers = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
         self.weights = {name: (weight / WIDTH**0.5).to(dtype) for name, weight in numbers.items()}
-
-    @property
-    def fingerprint(self) -> str:
-        """A hash of the weights, the same in every precision."""
-        digest = hashlib.sha256()
-        for weight in self.weights.values():
-            digest.update(weight.float().numpy().tobytes())
-        return digest.hexdigest()
 
     def image_tower(self) -> ImageTower:
         """The transformer block by block."""

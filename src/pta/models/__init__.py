@@ -1,20 +1,12 @@
 """Models: samples, such as images or point clouds, and texts to unit features."""
 
-from pta.models.clouds.cloud_encoder import CloudEncoder
-from pta.models.encoder import Encoder, ImageEncoder
-from pta.models.load import DEFAULT_MODEL, Runtime, check_model, find_device, load_encoder
-from pta.models.packaged.embedded import EMBEDDED_TEMPLATES, EmbeddedConfig, EmbeddedEncoder
-
-__all__ = [
-    "DEFAULT_MODEL",
-    "EMBEDDED_TEMPLATES",
-    "CloudEncoder",
-    "EmbeddedConfig",
-    "EmbeddedEncoder",
-    "Encoder",
-    "ImageEncoder",
-    "Runtime",
-    "check_model",
-    "find_device",
-    "load_encoder",
-]
+from pta.models.encoder import Encoder as Encoder
+from pta.models.encoder import ImageEncoder as ImageEncoder
+from pta.models.load import DEFAULT_MODEL as DEFAULT_MODEL
+from pta.models.load import Runtime as Runtime
+from pta.models.load import check_model as check_model
+from pta.models.load import find_device as find_device
+from pta.models.load import load_encoder as load_encoder
+from pta.models.packaged.embedded import EMBEDDED_TEMPLATES as EMBEDDED_TEMPLATES
+from pta.models.packaged.embedded import EmbeddedConfig as EmbeddedConfig
+from pta.models.packaged.embedded import EmbeddedEncoder as EmbeddedEncoder

@@ -333,16 +333,14 @@ class PicturePreparer:
                 picture = open_image(one, limits=self.limits, at_least=self.at_least)
             else:
                 picture = as_picture(one)
-            return made_in_room(picture, self.preprocess, self._maker(picture, number))
+            return made_in_room(picture, self.preprocess, partial(self._raw, number))
         except PtaError as error:
             raise type(error)(f"{name}: {error}") from None
 
-    def _maker(self, picture: Image.Image, number: int) -> Callable[[Image.Image], Raw]:
-        """What makes the raw sample of a picture, which is open but not decoded."""
+    def _raw(self, number: int, picture: Image.Image) -> Raw:
         if self.views is None:
-            return self.preprocess.pixels
-        views = self.views
-        return lambda one: views.of(one, number, self.preprocess)
+            return self.preprocess.pixels(picture)
+        return self.views.of(picture, number, self.preprocess)
 
 
 class ImageEncoder(Encoder):

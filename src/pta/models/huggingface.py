@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 from pta.core.towers import ImageTower, TokenBlock, attention
 from pta.door.weights.hub import in_one_line
 from pta.errors import InvalidParameter, UnavailableModel
-from pta.models.clip.prompts import CausalBlock, CausalPrompts, CausalTower, PromptTokens
+from pta.models.clip.prompts import CausalBlock, CausalPrompts, PromptTokens
 from pta.models.encoder import ImageEncoder, at_end
 from pta.models.huggingface_files import HuggingFaceFiles, tokenizer_digest
 
@@ -114,13 +114,13 @@ class HuggingFaceClip(HuggingFaceEncoder):
 
     def _prompt_reader(self, prompts: PromptTokens) -> Callable[[Tensor], Tensor]:
         text, projection = self.model.text_model, self.model.text_projection
-        tower = CausalTower(
+        return CausalPrompts(
+            prompts,
             embed=self.embed_ids,
             positions=text.embeddings.position_embedding.weight,
             blocks=[_causal_block(layer) for layer in text.encoder.layers],
             project=lambda end: normalize(projection(text.final_layer_norm(end)), dim=-1),
         )
-        return CausalPrompts(tower, prompts)
 
 
 class HuggingFaceSiglip(HuggingFaceEncoder):

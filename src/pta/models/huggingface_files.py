@@ -233,8 +233,7 @@ def _silent_libraries() -> Iterator[None]:
     hub.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         logging.set_verbosity(before[0])

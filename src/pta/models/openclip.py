@@ -194,8 +194,7 @@ def _without_warnings(open_clip: Any) -> Iterator[None]:
     """No warnings, and files of weights are read by `read_weights`, whatever open_clip would do with them."""
     theirs, open_clip.factory.load_state_dict = open_clip.factory.load_state_dict, _state_dict
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         open_clip.factory.load_state_dict = theirs

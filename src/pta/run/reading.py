@@ -2,7 +2,7 @@
 
 import sys
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -205,11 +205,9 @@ def require_decoder(decode: Decode, modality: Modality, device: torch.device) ->
 class _DecodeWhole(PicturePreparer):
     """A picture decoded by Pillow, 1×height×width×channels, if it is small enough to transfer; else its pixels."""
 
-    def _maker(self, picture: Image.Image, number: int) -> Callable[[Image.Image], Raw]:
-        small = picture.width * picture.height <= _MOST_HANDED_ON
-        return self._whole if small else super()._maker(picture, number)
-
-    def _whole(self, picture: Image.Image) -> Raw:
+    def _raw(self, number: int, picture: Image.Image) -> Raw:
+        if picture.width * picture.height > _MOST_HANDED_ON:
+            return super()._raw(number, picture)
         coloured = self.preprocess.coloured(picture)
         return np.array(coloured).reshape(1, picture.height, picture.width, -1)
 

@@ -2,19 +2,14 @@
 
 A sample takes the slot of the largest entropy of its class if its own is smaller (`BankEntry`). That reads no number on
 the host, so that a GPU can record it. Where numbers are host-readable, the samples that enter are known beforehand
-(`admissions`), and those that come between two of them are scored together (`score_between_updates`).
+(`admissions`), and those that come between two of them can be scored together.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from pta.core.parameters import Order
-from pta.core.plain import is_host_readable
-from pta.engines.gaussian.gaussians import add_moments
 from pta.engines.zero_shot import ZeroShot
 
 # Entropies closer than this are equal: the same sample's differ by some 1e-13 between one batch and another, which must
@@ -45,20 +40,6 @@ class BankEntry:
         """Write to the row of the class, of C×…, if a further condition holds, too."""
         rows[self.own] = torch.where(self.enters & only_if, new.to(rows.dtype), rows[self.own])
 
-    @contextmanager
-    def exchanging(
-        self, moments: Tensor, items: Tensor, means: Tensor, entropies: Tensor, empty: float
-    ) -> Iterator[None]:
-        """While items, mean and entropies (`empty` in free slots) of the class change, the moments follow."""
-
-        def add(sign: int) -> None:
-            filled = (entropies[self.own] < empty) & self.enters
-            add_moments(moments, items[self.own], means[self.own, None], filled, sign=sign)
-
-        add(-1)
-        yield
-        add(1)
-
 
 def admissions(entropies: Tensor, labels: Tensor, new: Tensor) -> list[int]:
     """Which of B samples, with labels and new entropies, will enter a bank with entropies C×L; changes nothing."""
@@ -70,38 +51,3 @@ def admissions(entropies: Tensor, labels: Tensor, new: Tensor) -> list[int]:
             rows[own, slot] = entropy
             entered.append(sample)
     return entered
-
-
-def score_between_updates(
-    entropies: Tensor,
-    zero_shot: ZeroShot,
-    features: Tensor,
-    order: Order,
-    learn: Callable[[int], None],
-    score: Callable[[Tensor], Tensor],
-) -> Tensor:
-    """The scores of B samples, B×C, each by the bank at its turn; those between two updates are scored together.
-
-    `learn` offers a sample, given by its number, to the bank; `score` scores features by the bank as it is.
-    """
-    learning: Iterable[int] = range(len(features))
-    if is_host_readable(entropies):
-        learning = admissions(entropies, zero_shot.labels, zero_shot.entropy)
-    scores, scored = [], 0
-    for sample in learning:
-        until = sample if order == "update-first" else sample + 1
-        if until > scored:
-            scores.append(score(features[scored:until]))
-        learn(sample)
-        scored = until
-    if scored < len(features):
-        scores.append(score(features[scored:]))
-    return torch.cat(scores)
-
-
-def renew_moments(moments: Tensor, items: Tensor, means: Tensor, filled: Tensor) -> bool:
-    """Compute the moments anew if they count other items than those that are filled (C×L); gives whether they did."""
-    if moments[-1, -1] == filled.sum():
-        return False
-    add_moments(moments.zero_(), items, means[:, None], filled)
-    return True

@@ -4,8 +4,8 @@ ADAPT and OGA estimate the covariance from the moments of the items in a bank: �
 r = x − μ of their classes, a (d+1)×(d+1) matrix in float64 with the second moments, the sums and the count n.
 
 No number needs to be read on the host, so that a GPU can record everything. Where numbers are host-readable, reading
-some saves work: a Cholesky factor in low precision if that will do (`Gaussians.of`), an estimate that is kept until the
-state changes (`Estimate`), rows that are left out (`add_scatter`).
+some saves work: a Cholesky factor in low precision if that will do (`Gaussians.of`), rows that are left out
+(`add_scatter`).
 """
 
 import math
@@ -145,28 +145,6 @@ class Gaussians:
         """fΛμ − ½μΛμ of B×d features and every class, B×C, up to a constant of each sample."""
         whitened = self.whiten((features.to(self.origin.dtype) - self.origin).T)
         return (whitened.T @ self.means + self.offsets).to(features.dtype)
-
-
-class Estimate:
-    """The Gaussians of a state that changes: computed when they are asked for, and kept until the state changes.
-
-    Where numbers are not host-readable they are computed each time: a recorded step that is replayed changes the state
-    without any call of `state_changed`.
-    """
-
-    def __init__(self, compute: Callable[[], Gaussians]) -> None:
-        self._compute = compute
-        self._kept: Gaussians | None = None
-
-    def __call__(self) -> Gaussians:
-        """The Gaussians of the present state."""
-        if self._kept is None or not is_host_readable(self._kept.origin):
-            self._kept = self._compute()
-        return self._kept
-
-    def state_changed(self) -> None:
-        """Forget the Gaussians of the state as it was."""
-        self._kept = None
 
 
 def _unseen_root(covariance: Tensor, cutoff: Tensor | None) -> Tensor:

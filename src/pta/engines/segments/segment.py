@@ -60,12 +60,10 @@ class Segment:
 
     def followed_by(self, then: "Segment") -> "Segment":
         """The segment of both stretches, which are of one classifier and rule."""
-        rule = self.rule
         tail, touches = torch.cat([self.tail, then.tail]), Touches.joined([self.touches, then.touches])
-        start, end = max(0, len(tail) - rule.tail), len(tail)
-        folded = AffineMap.of(tail[:start], touches.between(0, start), rule)
-        head = self.head.followed_by(folded, rule).followed_by(then.head, rule)
-        return replace(self, head=head, tail=tail[start:].clone(), touches=touches.between(start, end))
+        folded = Segment.of(tail, touches, self.rule, self.shape[0], self.classifier)
+        head = self.head.followed_by(folded.head, self.rule).followed_by(then.head, self.rule)
+        return replace(folded, head=head)
 
     def save(self, path: str | Path) -> None:
         """Write the segment to a safetensors file, atomically."""

@@ -16,7 +16,7 @@ from pta.core.towers import ImageTower
 from pta.door.images import CLIP_PREPROCESSING, Preprocessing
 from pta.engines.gpu import processors
 from pta.errors import InvalidParameter, UnavailableModel
-from pta.models.clip.prompts import CausalBlock, CausalPrompts, CausalTower, PromptTokens
+from pta.models.clip.prompts import CausalBlock, CausalPrompts, PromptTokens
 from pta.models.clip.resnet import ModifiedResNet
 from pta.models.clip.state_dict import State, fill, shape_of
 from pta.models.clip.tokenizer import END, VOCABULARY, clip_ids
@@ -59,8 +59,7 @@ class ClipText(Encoder):
 
     def _prompt_reader(self, prompts: PromptTokens) -> Callable[[Tensor], Tensor]:
         blocks = [_causal_block(block) for block in self.transformer.resblocks]
-        tower = CausalTower(self.embed_ids, self.positional_embedding, blocks, self._project_text)
-        return CausalPrompts(tower, prompts)
+        return CausalPrompts(prompts, self.embed_ids, self.positional_embedding, blocks, self._project_text)
 
     def _project_text(self, end: Tensor) -> Tensor:
         """End tokens …×width after the last block to …×dim unit rows."""

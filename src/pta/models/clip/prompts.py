@@ -7,7 +7,7 @@ layers but the attention take the tokens of many classes in one row, without pad
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, replace
 
 import torch
 from torch import Tensor
@@ -102,16 +102,6 @@ class CausalBlock:
         return projected.reshape(*projected.shape[:-1], self.heads, projected.shape[-1] // self.heads)
 
 
-@dataclass(frozen=True)
-class CausalTower:
-    """A causal text tower in parts."""
-
-    embed: Layer  # token ids to token embeddings, without positions
-    positions: Tensor  # what is added to the embeddings, L×width
-    blocks: Sequence[CausalBlock]
-    project: Layer  # end tokens …×width after the last block to …×dim unit rows
-
-
 class _Endings:
     """What follows the context in the prompts of G classes: T tokens in one row, or padded to G×s for the attention."""
 
@@ -131,11 +121,18 @@ class _Endings:
         return padded.flatten(1, 2).index_select(1, self._kept)
 
 
+@dataclass
 class CausalPrompts:
     """Reads contexts B×n×width into unit rows B×C×dim; equal to reading each class's whole prompt."""
 
-    def __init__(self, tower: CausalTower, prompts: PromptTokens) -> None:
-        self.tower, self.shared = tower, prompts.shared
+    prompts: InitVar[PromptTokens]
+    embed: Layer  # token ids to token embeddings, without positions
+    positions: Tensor  # what is added to the embeddings, L×width
+    blocks: Sequence[CausalBlock]
+    project: Layer  # end tokens …×width after the last block to …×dim unit rows
+
+    def __post_init__(self, prompts: PromptTokens) -> None:
+        self.shared = prompts.shared
         self.lead = prompts.ids[:1, : prompts.lead]
         ids, mask = prompts.ids[:, self.shared :], prompts.mask[:, self.shared :]
         by_length = mask.sum(dim=1).argsort(descending=True, stable=True)
@@ -155,15 +152,15 @@ class CausalPrompts:
 
     def _read_beginning(self, contexts: Tensor) -> list[KeysValues]:
         """Keys and values of start token and context in every block, B×tokens×heads×head."""
-        lead = self.tower.embed(self.lead).expand(len(contexts), -1, -1)
-        x = torch.cat([lead, contexts], dim=1) + self.tower.positions[: self.shared]
+        lead = self.embed(self.lead).expand(len(contexts), -1, -1)
+        x = torch.cat([lead, contexts], dim=1) + self.positions[: self.shared]
         visible = _causal(self.shared, x.device)
         found: list[KeysValues] = []
-        for block in self.tower.blocks:
+        for block in self.blocks:
             normalised = block.norm(x)
             keys, values = block.keys_values(normalised)
             found.append((keys, values))
-            if block is not self.tower.blocks[-1]:
+            if block is not self.blocks[-1]:
                 nothing = keys[:, :0], values[:, :0]
                 own = keys[:, None], values[:, None]
                 x = block.finish(x, _attend(block.queries(normalised)[:, None], nothing, own, visible)[:, 0])
@@ -172,20 +169,20 @@ class CausalPrompts:
     def _read_endings(self, group: _Endings, shared: list[KeysValues]) -> Tensor:
         """Features B×G×dim of a group of classes."""
         contexts = len(shared[0][0])
-        x = (self.tower.embed(group.ids) + self.tower.positions[group.positions]).expand(contexts, -1, -1)
+        x = (self.embed(group.ids) + self.positions[group.positions]).expand(contexts, -1, -1)
         visible = _causal(group.mask.shape[1], x.device)
-        for block, before in zip(self.tower.blocks, shared, strict=True):
+        for block, before in zip(self.blocks, shared, strict=True):
             normalised = block.norm(x)
             keys, values = block.keys_values(normalised)
             own = group.padded(keys), group.padded(values)
-            if block is self.tower.blocks[-1]:  # only the end tokens are read
+            if block is self.blocks[-1]:  # only the end tokens are read
                 x = x.index_select(1, group.ends)
                 queries = block.queries(normalised.index_select(1, group.ends))[:, :, None]
                 attended = _attend(queries, before, own, group.mask[:, None, None])[:, :, 0]
             else:
                 attended = group.in_one_row(_attend(group.padded(block.queries(normalised)), before, own, visible))
             x = block.finish(x, attended)
-        return self.tower.project(x)
+        return self.project(x)
 
 
 def _groups(by_length: Tensor, lengths: Sequence[int]) -> list[tuple[int, Tensor]]:

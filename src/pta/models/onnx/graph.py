@@ -36,8 +36,7 @@ def graph_of(
 
     def export() -> None:
         program: Any
-        with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"), torch.no_grad():
             program = torch.onnx.export(
                 module.eval(),
                 (example,),
