@@ -20,6 +20,7 @@ from torch.nn.functional import threshold
 from pta.core.plain import is_host_readable
 from pta.engines.gpu import processors
 from pta.engines.whitened.layer_state import LayerState, Shrinkage
+from pta.engines.whitened.product import product
 from pta.engines.whitened.within_class import (
     SHORTEST,
     by_rows,
@@ -93,7 +94,7 @@ class Layer(LayerState):
             return rows_on_gpu(self, self.sums[:0])
         if not is_host_readable(self.metric):
             return self._rows(slice(None))
-        self.kept.prototypes = by_rows(self._rows, len(self.sums))
+        self.kept.prototypes = by_rows(self._rows, torch.empty_like(self.texts))
         return self.kept.prototypes
 
     def _relative_covariance(self, how: Shrinkage) -> tuple[Tensor, Tensor]:
@@ -127,13 +128,13 @@ class Layer(LayerState):
 
     def _score(self, x: Tensor, w: Tensor, z: Tensor, *, learn: bool) -> Tensor:
         y, prototypes = (x - self.centre).to(self.texts.dtype), self.prototypes()
-        turned = y @ self.metric
+        turned = product(y, self.metric)
         among = turned @ y.T
         own, given = among.diagonal()[:, None], w.sum(dim=0)
         # the classes that move, where that can be read
         moved = given.nonzero()[:, 0] if is_host_readable(given) else slice(None)
         weights = w[:, moved].to(y.dtype)
-        cosines = turned @ prototypes.T
+        cosines = product(turned, prototypes.T)
         products = cosines[:, moved] + (among.tril() @ weights if learn else own * weights)
         growth = (2 * products).addcmul_(own, weights, value=-1).mul_(weights)
         squares = (growth.cumsum(dim=0) if learn else growth) + self.squares[moved].to(growth.dtype)
@@ -161,7 +162,7 @@ class Layer(LayerState):
             return
         few = w[:, moved]
         rows, columns = few.nonzero(as_tuple=True)
-        self.sums.index_add_(0, moved[columns], few[rows, columns, None] * x[rows])
+        self.sums.index_add_(0, moved[columns], few[rows, columns, None] * x.index_select(0, rows))
         self.kept.prototypes[moved] = self._rows(moved)
 
     def _count(self, x: Tensor) -> None:
