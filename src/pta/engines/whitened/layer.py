@@ -133,7 +133,8 @@ class Layer(LayerState):
         own, given = among.diagonal()[:, None], w.sum(dim=0)
         # the classes that move, where that can be read
         moved = given.nonzero()[:, 0] if is_host_readable(given) else slice(None)
-        weights = w[:, moved].to(y.dtype)
+        few = w[:, moved]
+        weights = few.to(y.dtype)
         cosines = product(turned, prototypes.T)
         products = cosines[:, moved] + (among.tril() @ weights if learn else own * weights)
         growth = (2 * products).addcmul_(own, weights, value=-1).mul_(weights)
@@ -147,7 +148,7 @@ class Layer(LayerState):
         if learn:
             self.squares[moved] = (self.squares[moved] + growth.sum(dim=0)).clamp_min_(0)
             self.weights.add_(given)
-            self._add(x, w, moved)
+            self._add(x, few, moved)
             self._count(x)
         cosines.div_(_lengths(own)).clamp_(-1, 1)  # which rounding exceeds where a prototype almost vanishes
         return torch.add(z, cosines, alpha=self.factor, out=cosines)
@@ -160,9 +161,8 @@ class Layer(LayerState):
         if self.kept.prototypes is None or isinstance(moved, slice):
             self.sums.addmm_(w.T, x)
             return
-        few = w[:, moved]
-        rows, columns = few.nonzero(as_tuple=True)
-        self.sums.index_add_(0, moved[columns], few[rows, columns, None] * x.index_select(0, rows))
+        rows, columns = w.nonzero(as_tuple=True)
+        self.sums.index_add_(0, moved[columns], w[rows, columns, None] * x.index_select(0, rows))
         self.kept.prototypes[moved] = self._rows(moved)
 
     def _count(self, x: Tensor) -> None:

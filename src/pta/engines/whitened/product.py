@@ -3,18 +3,21 @@
 It uses all of AVX-512 on every processor that has it; MKL, which torch takes otherwise, does so on Intel's alone.
 """
 
+from math import prod
+
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
 from pta.core.plain import is_host_readable
 
-_LARGE = 2**22  # multiplications, from which it is worth two copies
+_LARGE, _WIDE = 2**23, 64  # multiplications, and the smallest of their three numbers, that are worth two copies
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """a·b, fastest where the columns of b are contiguous."""
-    large = a.dtype == torch.float32 and a.numel() * b.shape[1] >= _LARGE
+    """a·b."""
+    numbers = *a.shape, b.shape[1]
+    large = a.dtype == torch.float32 and min(numbers) >= _WIDE and prod(numbers) >= _LARGE
     if large and is_host_readable(a) and torch.backends.mkldnn.is_available():
         return linear(a.to_mkldnn(), b.T).to_dense()
     return a @ b
