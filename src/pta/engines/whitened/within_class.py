@@ -15,7 +15,7 @@ from pta.engines.whitened.product import product
 
 SHORTEST = 1e-20  # a squared length in a metric; what is shorter is mostly rounding, and counts as so long
 _ROUNDING = 1e-11  # of sums, per sample
-_BLOCKS = {torch.float32: 256, torch.float64: 128}  # rows of a symmetric product at once, up to the diagonal
+_BLOCK = 128  # rows of a symmetric product that are computed at once, up to the diagonal
 _ROWS = 256  # of C×d numbers in float64, which a processor's cache holds
 _HALVED_FROM = 128  # rows of a matrix, to invert it
 
@@ -35,10 +35,10 @@ def scatter_within_classes(
     apart = by_rows(lambda some: _apart(mean, sums[some], weights[some]), torch.empty_like(sums, dtype=dtype))
     if apart.dtype != sums.dtype and 2 * float(apart.flatten().dot(apart.flatten())) > float(scatter.trace()):
         apart = _apart(mean, sums, weights)  # S is the smaller part, of which low precision loses something
-    across, size = apart.T.contiguous(), _BLOCKS[apart.dtype]
-    for start in range(0, len(gram), size):
-        block, before = slice(start, start + size), slice(start + size)
-        scatter[block, before].sub_(product(across[block], across[before].T))
+    across = apart.T.contiguous()
+    for end in range(_BLOCK, len(gram) + _BLOCK, _BLOCK):
+        block = slice(end - _BLOCK, end)
+        scatter[block, :end].sub_(product(across[block], across[:end].T))
     return scatter
 
 
@@ -101,9 +101,9 @@ def squares_in(metric: Tensor, rows: Tensor) -> Tensor:
     """rᵀ·P·r for each row r and a symmetric P; on a host by products up to its diagonal."""
     if not is_host_readable(rows):
         return (rows @ metric).mul_(rows).sum(dim=1)
-    squares, size = rows.new_zeros(len(rows)), _BLOCKS[rows.dtype]
-    for start in range(0, len(metric), size):
-        block, before = slice(start, start + size), slice(start + size)
+    squares = rows.new_zeros(len(rows))
+    for start in range(0, len(metric), _BLOCK):
+        block, before = slice(start, start + _BLOCK), slice(start + _BLOCK)
         left = metric[block, before].clone()
         left[:, :start] *= 2  # for those above the diagonal, too
         squares += product(rows[:, before], left.T).mul_(rows[:, block]).sum(dim=1)
