@@ -20,7 +20,7 @@ from torch.nn.functional import threshold
 from pta.core.plain import is_host_readable
 from pta.engines.gpu import processors
 from pta.engines.whitened.layer_state import LayerState, Shrinkage
-from pta.engines.whitened.product import product
+from pta.engines.whitened.product import product_with_samples
 from pta.engines.whitened.within_class import (
     SHORTEST,
     by_rows,
@@ -128,14 +128,14 @@ class Layer(LayerState):
 
     def _score(self, x: Tensor, w: Tensor, z: Tensor, *, learn: bool) -> Tensor:
         y, prototypes = (x - self.centre).to(self.texts.dtype), self.prototypes()
-        turned = product(y, self.metric)
+        turned = product_with_samples(y, self.metric)
         among = turned @ y.T
         own, given = among.diagonal()[:, None], w.sum(dim=0)
         # the classes that move, where that can be read
         moved = given.nonzero()[:, 0] if is_host_readable(given) else slice(None)
         few = w[:, moved]
         weights = few.to(y.dtype)
-        cosines = product(turned, prototypes.T)
+        cosines = product_with_samples(turned, prototypes.T)
         products = cosines[:, moved] + (among.tril() @ weights if learn else own * weights)
         growth = (2 * products).addcmul_(own, weights, value=-1).mul_(weights)
         squares = (growth.cumsum(dim=0) if learn else growth) + self.squares[moved].to(growth.dtype)
