@@ -13,14 +13,14 @@ from torch.nn.functional import linear
 from pta.core.plain import is_host_readable
 
 _LARGE, _WIDE = 2**23, 64  # multiplications, and the smallest of their three numbers, that are worth two copies
-_SAMPLES = 64
+_SAMPLES = 64  # whose multiples are multiplied by it
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
     """a·b."""
     numbers = *a.shape, b.shape[1]
     large = a.dtype == torch.float32 and min(numbers) >= _WIDE and prod(numbers) >= _LARGE
-    if large and is_host_readable(a) and torch.backends.mkldnn.is_available():
+    if large and is_host_readable(a) and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return linear(a.to_mkldnn(), b.T).to_dense()
     return a @ b
 
