@@ -16,6 +16,7 @@ from torch.nn.functional import normalize
 
 import pta
 from pta import WPTA, Samples, ZeroShotClassifier
+from pta.engines.whitened.product import product
 from pta.engines.whitened.within_class import inverse_by_halves, inverse_by_products, scatter_within_classes, squares_in
 from pta.errors import StateMismatch
 from pta.reference import wpta as reference
@@ -131,6 +132,16 @@ def test_single_precision_is_within_two_thousandths_where_images_hardly_differ()
     still = replace(stream, features=normalize(stream.features[:1] + 0.012 * noise)).to(torch.float32)
     logits = stepped(PLAIN(still.classifier), still.features, [slice(0, 50), slice(50, 300)])
     torch.testing.assert_close(logits.double(), loop(still, still.features), atol=2e-3, rtol=0)
+
+
+def test_single_precision_is_within_two_thousandths_where_products_are_large():
+    stream = clip_like_stream(3, classes=220, dim=400, count=COUNT).to(torch.float32)
+    wide = stream.to(torch.float64)
+    expected = BARE(wide.classifier).step(wide.features)
+    for sizes in ([COUNT], [1] * 5 + [123, 128, COUNT - 256]):
+        adapter = BARE(stream.classifier)
+        logits = torch.cat([adapter.step(batch) for batch in stream.features.split(sizes)])
+        torch.testing.assert_close(logits.double(), expected, atol=2e-3, rtol=0)
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -367,6 +378,14 @@ def test_a_copy_goes_on_with_the_same_bits(tmp_path, copy, depth, precision, pos
     require_same_bits(copied, adapter, stream.features[position:], sizes)
 
 
+@pytest.mark.parametrize("copy", COPIES)
+def test_a_copy_goes_on_with_the_same_bits_where_products_are_large(tmp_path, copy):
+    stream = clip_like_stream(6, classes=150, dim=520, count=COUNT).to(torch.float32)
+    adapter = WPTA(stream.classifier)
+    adapter.step(stream.features[:100])
+    require_same_bits(COPIES[copy](adapter, tmp_path), adapter, stream.features[100:], [1, 7, 20, 128, 44])
+
+
 @settings(max_examples=10)
 @given(parts=cuts(COUNT, max_cuts=8), depth=st.sampled_from([1, 2]), single=st.booleans())
 def test_copies_at_every_cut_leave_the_stream_its_bits(parts, depth, single):
@@ -487,3 +506,31 @@ def test_products_up_to_the_diagonal_give_the_squares_in_a_metric(dim):
     factor, rows = (torch.randn(count, dim, generator=rng, dtype=torch.float64) for count in (dim, 7))
     metric = factor.T @ factor
     torch.testing.assert_close(squares_in(metric, rows), torch.einsum("ij,jk,ik->i", rows, metric, rows))
+
+
+@settings(max_examples=repeated(30), deadline=None)
+@given(
+    shape=st.tuples(*[st.integers(150, 600)] * 3),
+    turned=st.tuples(st.booleans(), st.booleans()),
+    apart=st.tuples(*[st.integers(0, 70)] * 2),
+)
+def test_products_in_single_precision_are_those_in_double_precision_and_the_same_each_time(shape, turned, apart):
+    """Whether they are large or not, of rows or columns, and of parts of matrices."""
+    (rows, inner, columns), rng = shape, torch.Generator().manual_seed(sum(shape))
+
+    def drawn(height, width, turn, beyond):
+        whole = torch.randn(*((width, height) if turn else (height, width + beyond)), generator=rng)
+        return whole.T if turn else whole[:, beyond:]
+
+    a, b = drawn(rows, inner, turned[0], apart[0]), drawn(inner, columns, turned[1], apart[1])
+    found = product(a, b)
+    torch.testing.assert_close(found.double(), a.double() @ b.double(), atol=1e-3, rtol=0)
+    assert torch.equal(product(a.clone(), b.clone()), found)
+
+
+def test_products_up_to_the_diagonal_give_the_squares_in_a_metric_in_single_precision():
+    rng = torch.Generator().manual_seed(0)
+    factor, rows = (torch.randn(count, 520, generator=rng, dtype=torch.float64) for count in (520, 200))
+    metric = factor.T @ factor / 520
+    expected = torch.einsum("ij,jk,ik->i", rows, metric, rows)
+    torch.testing.assert_close(squares_in(metric.float(), rows.float()).double(), expected, atol=0, rtol=1e-5)

@@ -20,6 +20,7 @@ from torch.nn.functional import threshold
 from pta.core.plain import is_host_readable
 from pta.engines.gpu import processors
 from pta.engines.whitened.layer_state import LayerState, Shrinkage
+from pta.engines.whitened.product import product_with_samples
 from pta.engines.whitened.within_class import (
     SHORTEST,
     by_rows,
@@ -93,7 +94,7 @@ class Layer(LayerState):
             return rows_on_gpu(self, self.sums[:0])
         if not is_host_readable(self.metric):
             return self._rows(slice(None))
-        self.kept.prototypes = by_rows(self._rows, len(self.sums))
+        self.kept.prototypes = by_rows(self._rows, torch.empty_like(self.texts))
         return self.kept.prototypes
 
     def _relative_covariance(self, how: Shrinkage) -> tuple[Tensor, Tensor]:
@@ -127,13 +128,14 @@ class Layer(LayerState):
 
     def _score(self, x: Tensor, w: Tensor, z: Tensor, *, learn: bool) -> Tensor:
         y, prototypes = (x - self.centre).to(self.texts.dtype), self.prototypes()
-        turned = y @ self.metric
+        turned = product_with_samples(y, self.metric)
         among = turned @ y.T
         own, given = among.diagonal()[:, None], w.sum(dim=0)
         # the classes that move, where that can be read
         moved = given.nonzero()[:, 0] if is_host_readable(given) else slice(None)
-        weights = w[:, moved].to(y.dtype)
-        cosines = turned @ prototypes.T
+        few = w[:, moved]
+        weights = few.to(y.dtype)
+        cosines = product_with_samples(turned, prototypes.T)
         products = cosines[:, moved] + (among.tril() @ weights if learn else own * weights)
         growth = (2 * products).addcmul_(own, weights, value=-1).mul_(weights)
         squares = (growth.cumsum(dim=0) if learn else growth) + self.squares[moved].to(growth.dtype)
@@ -146,7 +148,7 @@ class Layer(LayerState):
         if learn:
             self.squares[moved] = (self.squares[moved] + growth.sum(dim=0)).clamp_min_(0)
             self.weights.add_(given)
-            self._add(x, w, moved)
+            self._add(x, few, moved)
             self._count(x)
         cosines.div_(_lengths(own)).clamp_(-1, 1)  # which rounding exceeds where a prototype almost vanishes
         return torch.add(z, cosines, alpha=self.factor, out=cosines)
@@ -159,9 +161,8 @@ class Layer(LayerState):
         if self.kept.prototypes is None or isinstance(moved, slice):
             self.sums.addmm_(w.T, x)
             return
-        few = w[:, moved]
-        rows, columns = few.nonzero(as_tuple=True)
-        self.sums.index_add_(0, moved[columns], few[rows, columns, None] * x[rows])
+        rows, columns = w.nonzero(as_tuple=True)
+        self.sums.index_add_(0, moved[columns], w[rows, columns, None] * x.index_select(0, rows))
         self.kept.prototypes[moved] = self._rows(moved)
 
     def _count(self, x: Tensor) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pta.core.plain import is_host_readable
 from pta.core.samples import LONGEST_MEAN
+from pta.engines.whitened.product import product
 
 SHORTEST = 1e-20  # a squared length in a metric; what is shorter is mostly rounding, and counts as so long
 _ROUNDING = 1e-11  # of sums, per sample
@@ -31,12 +32,13 @@ def scatter_within_classes(
     if not is_host_readable(scatter):
         apart = _apart(mean, sums, weights)
         return scatter.addmm_(apart.T, apart, alpha=-1)
-    apart = by_rows(lambda some: _apart(mean, sums[some], weights[some]).to(dtype), len(sums))
+    apart = by_rows(lambda some: _apart(mean, sums[some], weights[some]), torch.empty_like(sums, dtype=dtype))
     if apart.dtype != sums.dtype and 2 * float(apart.flatten().dot(apart.flatten())) > float(scatter.trace()):
         apart = _apart(mean, sums, weights)  # S is the smaller part, of which low precision loses something
+    across = apart.T.contiguous()
     for end in range(_BLOCK, len(gram) + _BLOCK, _BLOCK):
         block = slice(end - _BLOCK, end)
-        scatter[block, :end].sub_(apart[:, block].T @ apart[:, :end])
+        scatter[block, :end].sub_(product(across[block], across[:end].T))
     return scatter
 
 
@@ -45,9 +47,12 @@ def _apart(mean: Tensor, sums: Tensor, weights: Tensor) -> Tensor:
     return torch.addr(sums, weights, mean, alpha=-1).div_((weights + 1).sqrt()[:, None])
 
 
-def by_rows(work: Callable[[slice], Tensor], rows: int) -> Tensor:
+def by_rows(work: Callable[[slice], Tensor], out: Tensor) -> Tensor:
     """What `work` gives for all rows, some at a time, so that what it needs on the way stays in a processor's cache."""
-    return torch.cat([work(slice(start, start + _ROWS)) for start in range(0, rows, _ROWS)])
+    for start in range(0, len(out), _ROWS):
+        some = slice(start, start + _ROWS)
+        out[some] = work(some)
+    return out
 
 
 def inverse_by_halves(matrix: Tensor) -> Tensor:
@@ -56,11 +61,11 @@ def inverse_by_halves(matrix: Tensor) -> Tensor:
         return torch.cholesky_inverse(torch.linalg.cholesky_ex(matrix).L)  # which reads whether it succeeded
     half = len(matrix) // 2
     below, first = matrix[half:, :half], inverse_by_halves(matrix[:half, :half])
-    across = below @ first
-    last = inverse_by_halves(torch.addmm(matrix[half:, half:], across, below.T, alpha=-1))
-    corner = -last @ across
-    first.addmm_(across.T, corner, alpha=-1)
-    return torch.cat([torch.cat([first, corner.T], dim=1), torch.cat([corner, last], dim=1)])
+    across = product(first, below.T)
+    last = inverse_by_halves(matrix[half:, half:] - product(across.T, below.T))
+    corner = product(across, last.T).neg_()
+    first.sub_(product(across, corner.T))
+    return torch.cat([torch.cat([first, corner], dim=1), torch.cat([corner.T, last], dim=1)])
 
 
 def inverse_by_products(matrix: Tensor, largest: float) -> Tensor:
@@ -101,7 +106,7 @@ def squares_in(metric: Tensor, rows: Tensor) -> Tensor:
         block, before = slice(start, start + _BLOCK), slice(start + _BLOCK)
         left = metric[block, before].clone()
         left[:, :start] *= 2  # for those above the diagonal, too
-        squares += (rows[:, before] @ left.T).mul_(rows[:, block]).sum(dim=1)
+        squares += product(rows[:, before], left.T).mul_(rows[:, block]).sum(dim=1)
     return squares
 
 
