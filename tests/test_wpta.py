@@ -525,7 +525,7 @@ def test_products_in_single_precision_are_those_in_double_precision_and_the_same
     a, b = drawn(rows, inner, turned[0], apart[0]), drawn(inner, columns, turned[1], apart[1])
     found = product(a, b)
     torch.testing.assert_close(found.double(), a.double() @ b.double(), atol=1e-3, rtol=0)
-    assert torch.equal(product(a.clone(), b.clone()), found)
+    assert torch.equal(product(a, b), found)
 
 
 def test_products_up_to_the_diagonal_give_the_squares_in_a_metric_in_single_precision():
