@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
+from pta.core.plain import is_host_readable
 
 FAST, SLOW, FORGET = 1 / 8, 1 / 64, 1 / 256  # rates
 ORDERED = 1.7
@@ -66,7 +67,7 @@ class LocalPrior:
     def _count(self, s: Tensor) -> tuple[Tensor, Tensor, Callable[[], Tensor]]:
         """A and B at the turn of each sample and, when asked for, e_f + e_s before it."""
         n, C = s.shape
-        at = _kept_block(n) if s.device.type == "cpu" else _within_block(n, s.device)
+        at = _kept_block(n) if is_host_readable(s) else _within_block(n, s.device)
         weight = START + self.count
         alike = (s @ s.T).double()
         with_fast, with_mean = ((s @ running.to(s)).double() for running in (self.fast, self.mean))
