@@ -179,6 +179,15 @@ def test_a_user_without_a_home_keeps_nothing(monkeypatch):
     assert not default_cache().exists()
 
 
+def test_an_empty_name_is_none(kept, monkeypatch):
+    """Torch would take it for the working folder."""
+    names = {"TORCHINDUCTOR_CACHE_DIR": "torchinductor", "TRITON_CACHE_DIR": "triton"}
+    for name in names:
+        monkeypatch.setenv(name, "")
+    module.keep_code_private.__wrapped__()
+    assert {name: os.environ[name] for name in names} == {name: str(kept / "torch" / names[name]) for name in names}
+
+
 def test_torchs_own_choice_is_not_taken_for_the_users(kept, monkeypatch):
     """Importing transformers makes torch write it into the environment."""
     monkeypatch.setenv("TRITON_CACHE_DIR", "/chosen")

@@ -49,7 +49,8 @@ def keep_code_private() -> None:
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     shared = f"{tempfile.gettempdir()}/torchinductor_"
     for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
-        if os.environ.get(name, shared).startswith(shared):  # nothing, or torch's own choice, which it writes there
+        # nothing, also in the place of a name, or torch's own choice, which it writes there
+        if (os.environ.get(name) or shared).startswith(shared):
             os.environ[name] = str(folder / name.split("_")[0].lower())
 
 
