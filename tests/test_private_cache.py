@@ -127,6 +127,21 @@ def test_torch_and_triton_keep_code_there_unless_they_are_told_where(kept, monke
         folder.rmdir()
 
 
+@pytest.mark.parametrize(("rights", "is_used"), [(0o700, True), (0o1777, True), (0o777, False), (0o2775, False)])
+def test_code_of_one_process_lies_where_nobody_else_can_replace_its_folder(tmp_path, monkeypatch, rights, is_used):
+    tmp_path.chmod(rights)
+    monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(module, "private_cache", lambda name: None)
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        monkeypatch.setenv(name, "")
+    made = []
+    monkeypatch.setattr(module.atexit, "register", lambda *call, **how: made.append(call[1]))
+    module.keep_code_private.__wrapped__()
+    assert Path(os.environ["TRITON_CACHE_DIR"]).parent == made[0]
+    assert (made[0].parent == tmp_path) == is_used
+    made[0].rmdir()
+
+
 def test_torch_is_told_to_compile_no_headers_if_it_has_any(monkeypatch):
     told = []
     monkeypatch.setattr(torch, "compile", lambda function, dynamic, options: told.append(options))
