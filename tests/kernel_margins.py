@@ -29,6 +29,8 @@ class InMargins:
         tensors = [given for given in arguments if isinstance(given, Tensor)]
         assert all(tensor.is_contiguous() for tensor in tensors), "kernels read rows one after the other"
         copies = {id(tensor): _inside_margins(tensor) for tensor in tensors}
+        if torch.cuda.is_available():  # a kernel that is launched ahead would read copies while they are made
+            torch.cuda.synchronize()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(interpreter, "_interpreter", Watched(copies.values()))
             patch.setattr(interpreter, "_patch_lang", cache(interpreter._patch_lang))  # slow, and needed once

@@ -127,6 +127,21 @@ def test_torch_and_triton_keep_code_there_unless_they_are_told_where(kept, monke
         folder.rmdir()
 
 
+@pytest.mark.parametrize(("rights", "is_used"), [(0o700, True), (0o1777, True), (0o777, False), (0o2775, False)])
+def test_code_of_one_process_lies_where_nobody_else_can_replace_its_folder(tmp_path, monkeypatch, rights, is_used):
+    tmp_path.chmod(rights)
+    monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(module, "private_cache", lambda name: None)
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        monkeypatch.setenv(name, "")
+    made = []
+    monkeypatch.setattr(module.atexit, "register", lambda *call, **how: made.append(call[1]))
+    module.keep_code_private.__wrapped__()
+    assert Path(os.environ["TRITON_CACHE_DIR"]).parent == made[0]
+    assert (made[0].parent == tmp_path) == is_used
+    made[0].rmdir()
+
+
 def test_torch_is_told_to_compile_no_headers_if_it_has_any(monkeypatch):
     told = []
     monkeypatch.setattr(torch, "compile", lambda function, dynamic, options: told.append(options))
@@ -177,6 +192,15 @@ def test_a_user_without_a_home_keeps_nothing(monkeypatch):
     write_anchors(default_cache(), "a key", torch.eye(2))
     assert private_cache("kernels") is None
     assert not default_cache().exists()
+
+
+def test_an_empty_name_is_none(kept, monkeypatch):
+    """Torch would take it for the working folder."""
+    names = {"TORCHINDUCTOR_CACHE_DIR": "torchinductor", "TRITON_CACHE_DIR": "triton"}
+    for name in names:
+        monkeypatch.setenv(name, "")
+    module.keep_code_private.__wrapped__()
+    assert {name: os.environ[name] for name in names} == {name: str(kept / "torch" / names[name]) for name in names}
 
 
 def test_torchs_own_choice_is_not_taken_for_the_users(kept, monkeypatch):

@@ -7,6 +7,7 @@ import torch
 from cases import CACHES, ORDER, other_values
 from streams import clip_like_stream, with_views
 
+from pta.engines import local_prior
 from pta.methods import Adapter, create_adapter
 from pta.run.gpu.recordable import is_recordable
 
@@ -81,6 +82,13 @@ def test_asking_changes_nothing() -> None:
     values = adapter.snapshot().tensors
     assert is_recordable(adapter)
     assert all(tensor is before[name] and torch.equal(tensor, values[name]) for name, tensor in adapter.state().items())
+
+
+def test_asking_leaves_nothing_without_numbers_behind() -> None:
+    local_prior._kept_block.cache_clear()
+    assert is_recordable(made("adapt", {"prior": "local"}), SAMPLES)
+    answers = made("adapt", {"prior": "local"}).step(torch.ones(SAMPLES, DIM))
+    assert type(answers) is torch.Tensor
 
 
 class Counting(Adapter):

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from functools import cache
 from pathlib import Path
-from stat import S_IRWXG, S_IRWXO, S_IWGRP, S_IWOTH
+from stat import S_IRWXG, S_IRWXO, S_ISVTX, S_IWGRP, S_IWOTH
 
 
 def default_cache() -> Path:
@@ -45,11 +45,12 @@ def keep_code_private() -> None:
     """
     folder = private_cache("torch")
     if folder is None:
-        folder = Path(tempfile.mkdtemp())
+        folder = Path(tempfile.mkdtemp(dir=_temporary()))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     shared = f"{tempfile.gettempdir()}/torchinductor_"
     for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
-        if os.environ.get(name, shared).startswith(shared):  # nothing, or torch's own choice, which it writes there
+        # nothing, also in the place of a name, or torch's own choice, which it writes there
+        if (os.environ.get(name) or shared).startswith(shared):
             os.environ[name] = str(folder / name.split("_")[0].lower())
 
 
@@ -57,5 +58,23 @@ def _made_safe(folder: Path) -> bool:
     """Whether only this user and the system's can write to a folder, which is made if it does not exist."""
     if not folder.exists():
         folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.lstat()
+    return _is_safe(folder.lstat())
+
+
+def _is_safe(status: os.stat_result) -> bool:
     return status.st_uid in (0, os.geteuid()) and not status.st_mode & (S_IWGRP | S_IWOTH)
+
+
+def _temporary() -> Path:
+    """A folder for temporary files in which nobody else can replace what is this user's, if there is one."""
+    usual = Path(tempfile.gettempdir()).resolve()
+    places = usual, *(Path(name).resolve() for name in ("/tmp", "/var/tmp"))
+    return next(filter(_keeps_names, places), usual)
+
+
+def _keeps_names(place: Path) -> bool:
+    if not os.access(place, os.W_OK | os.X_OK):
+        return False
+    found = [folder.lstat() for folder in (place, *place.parents)]
+    # where the bit is set that `/tmp` has, only owners rename and remove
+    return all(_is_safe(one) or (one.st_uid in (0, os.geteuid()) and one.st_mode & S_ISVTX) for one in found)
