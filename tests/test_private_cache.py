@@ -23,6 +23,8 @@ def kept(tmp_path, monkeypatch):
     check = module._made_safe
     monkeypatch.setattr(module, "_made_safe", lambda folder: tmp_path.is_relative_to(folder) or check(folder))
     monkeypatch.setenv("PTA_CACHE", str(tmp_path / "cache" / "pta"))
+    for name in module.CODE_FOLDERS:  # so that all are restored
+        monkeypatch.setenv(name, "")
     return tmp_path / "cache" / "pta"
 
 
@@ -110,7 +112,6 @@ def test_nothing_is_used_where_a_folder_cannot_be_made(kept):
 @pytest.mark.parametrize("is_private", [True, False])
 def test_torch_and_triton_keep_code_there_unless_they_are_told_where(kept, monkeypatch, is_private):
     monkeypatch.setenv("TRITON_CACHE_DIR", "/chosen")
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")  # so that it is restored
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
     if not is_private:
         kept.mkdir(parents=True)
@@ -124,7 +125,7 @@ def test_torch_and_triton_keep_code_there_unless_they_are_told_where(kept, monke
     assert (folder == kept / "torch") == is_private
     assert folder.stat().st_mode & 0o777 == 0o700
     if not is_private:
-        folder.rmdir()
+        shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize(("rights", "is_used"), [(0o700, True), (0o1777, True), (0o777, False), (0o2775, False)])
@@ -132,14 +133,14 @@ def test_code_of_one_process_lies_where_nobody_else_can_replace_its_folder(tmp_p
     tmp_path.chmod(rights)
     monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(module, "private_cache", lambda name: None)
-    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+    for name in module.CODE_FOLDERS:
         monkeypatch.setenv(name, "")
     made = []
     monkeypatch.setattr(module.atexit, "register", lambda *call, **how: made.append(call[1]))
     module.keep_code_private.__wrapped__()
     assert Path(os.environ["TRITON_CACHE_DIR"]).parent == made[0]
     assert (made[0].parent == tmp_path) == is_used
-    made[0].rmdir()
+    shutil.rmtree(made[0])
 
 
 def test_torch_is_told_to_compile_no_headers_if_it_has_any(monkeypatch):
@@ -196,11 +197,11 @@ def test_a_user_without_a_home_keeps_nothing(monkeypatch):
 
 def test_an_empty_name_is_none(kept, monkeypatch):
     """Torch would take it for the working folder."""
-    names = {"TORCHINDUCTOR_CACHE_DIR": "torchinductor", "TRITON_CACHE_DIR": "triton"}
-    for name in names:
-        monkeypatch.setenv(name, "")
+    names = dict(zip(module.CODE_FOLDERS, ("torchinductor", "triton", "pytorch"), strict=True))
     module.keep_code_private.__wrapped__()
-    assert {name: os.environ[name] for name in names} == {name: str(kept / "torch" / names[name]) for name in names}
+    for name, folder in names.items():
+        assert os.environ[name] == str(kept / "torch" / folder)
+        assert Path(os.environ[name]).stat().st_mode & 0o777 == 0o700
 
 
 def test_torchs_own_choice_is_not_taken_for_the_users(kept, monkeypatch):

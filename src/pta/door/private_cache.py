@@ -8,6 +8,9 @@ from functools import cache
 from pathlib import Path
 from stat import S_IRWXG, S_IRWXO, S_ISVTX, S_IWGRP, S_IWOTH
 
+CODE_FOLDERS = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "PYTORCH_KERNEL_CACHE_PATH")
+"""What names the folders of torch's compiler, of Triton, and of the kernels that torch itself compiles for a GPU."""
+
 
 def default_cache() -> Path:
     """`$PTA_CACHE`, else `$XDG_CACHE_HOME/pta`, else `~/.cache/pta`."""
@@ -48,10 +51,12 @@ def keep_code_private() -> None:
         folder = Path(tempfile.mkdtemp(dir=_temporary()))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     shared = f"{tempfile.gettempdir()}/torchinductor_"
-    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+    for name in CODE_FOLDERS:
         # nothing, also in the place of a name, or torch's own choice, which it writes there
         if (os.environ.get(name) or shared).startswith(shared):
-            os.environ[name] = str(folder / name.split("_")[0].lower())
+            own = folder / name.split("_")[0].lower()
+            own.mkdir(mode=0o700, exist_ok=True)
+            os.environ[name] = str(own)
 
 
 def _made_safe(folder: Path) -> bool:
