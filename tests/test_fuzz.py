@@ -148,7 +148,8 @@ WATCHED = []  # while something is done: its folder, and the files beyond it tha
 def note_writing(event, arguments):
     if event == "open" and WATCHED and isinstance(arguments[0], str) and arguments[2] & (os.O_WRONLY | os.O_RDWR):
         folder, written = WATCHED[-1]
-        if not arguments[0].startswith((folder, "/dev/", "/proc/")) and "__pycache__" not in arguments[0]:
+        of_tools = any(name in arguments[0] for name in ("__pycache__", ".hypothesis"))  # they keep what they find
+        if not (arguments[0].startswith((folder, "/dev/", "/proc/")) or of_tools):
             written.append(arguments[0])
 
 
