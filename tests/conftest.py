@@ -71,11 +71,10 @@ def pta(monkeypatch, capsys, tmp_path, tmp_path_factory):
     def call(*arguments, stdin=b"", cwd=tmp_path):
         monkeypatch.chdir(cwd)
         monkeypatch.setattr(sys, "argv", ["pta", *map(str, arguments)])
-        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
         (tmp_path_factory.getbasetemp() / "stdin").write_bytes(stdin)
         with (tmp_path_factory.getbasetemp() / "stdin").open("rb") as file:
             monkeypatch.setattr(sys, "stdin", file)
-            with pytest.raises(SystemExit) as stop:
+            with warnings.catch_warnings(), pytest.raises(SystemExit) as stop:  # none was shown before, as in a process
                 main()
         said = capsys.readouterr()
         return SimpleNamespace(returncode=stop.value.code, stdout=said.out, stderr=said.err)

@@ -94,6 +94,11 @@ def test_a_damaged_file_is_made_again(tmp_path):
     assert Library(tmp_path, model="embedded").features(SIX).fingerprint == first.fingerprint
 
 
+def test_pixels_are_not_made_beside_views(library):
+    with pytest.raises(InvalidParameter, match="cannot be stored together with views"):
+        library.features(SIX, views="crops", needs=frozenset({"raw", "views"}))
+
+
 def test_an_extraction_that_is_under_way_is_waited_for(tmp_path):
     Library(tmp_path, model="embedded").features(SIX)
     (file,) = tmp_path.glob("*.safetensors")

@@ -71,8 +71,7 @@ def demo(
         _replay(console, result)
     print_table(_table(result))
     print_lines(
-        f"The encoder takes {microseconds(result.encoder_microseconds)} µs per {result.exhibit.thing} before any "
-        f"method. Times are those of batches, for zero-shot and PTA the median over {ORDERS} orders.",
+        _speed(result),
         _highlights(result),
         result.verdict,
         result.over_orders,
@@ -122,6 +121,13 @@ def _table(result: DemoResult) -> Table:
         gain = "" if run is result.zero_shot else f"{after - before:+.2f}"
         table.add_row(name, f"{after:.2f} %", gain, microseconds(result.microseconds(run)))
     return table
+
+
+def _speed(result: DemoResult) -> str:
+    return (
+        f"The encoder takes {microseconds(result.encoder_microseconds)} µs per {result.exhibit.thing} before any "
+        f"method. Times are those of batches, for zero-shot and PTA the median over {ORDERS} orders."
+    )
 
 
 def _highlights(result: DemoResult) -> str:

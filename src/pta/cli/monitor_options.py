@@ -11,18 +11,17 @@ from typing import IO, Annotated, Any
 
 from typer import Option
 
-from pta.cli.alarm_options import AlarmOptions
 from pta.cli.messages import say, warn
 from pta.core.classifier import ZeroShotClassifier
 from pta.door.locks import sole_writer
-from pta.errors import MachineFailure, UnreadableFile
+from pta.errors import InvalidParameter, MachineFailure, UnreadableFile
 from pta.methods import Adapter
 from pta.methods.state_file import read_monitor
 from pta.monitor import Alarm, Monitor, ScoreReference, StreamGuard, takes_order
 from pta.monitor.monitor import WINDOW
 from pta.monitor.scores import BLOCK
 from pta.monitor.silence import Silence
-from pta.run.webhook import Webhook
+from pta.run.webhook import Receiver, Webhook, read_key
 
 On = Annotated[
     list[str] | None,
@@ -34,6 +33,28 @@ ReferenceFile = Annotated[
 ]
 _LINES_BEFORE_A_SAVE = 2**16  # that a run can write between two saves of its state, and more
 _CLOSING = 10.0  # seconds that the last alarms have to reach their address
+
+
+@dataclass(frozen=True)
+class AlarmOptions:
+    """Where alarms are sent."""
+
+    alarm_url: Annotated[str | None, "Send alarms, and changes of pta watch, to this address, as JSON."] = None
+    alarm_key: Annotated[Path | None, "File with the key that signs what is sent."] = None
+    alarm_host: Annotated[
+        list[str] | None, "A host of --alarm-url that may have a private address; may be repeated."
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.alarm_url is None and (self.alarm_key is not None or self.alarm_host):
+            raise InvalidParameter("--alarm-key and --alarm-host belong to --alarm-url, which is missing")
+
+    def receiver(self) -> Receiver | None:
+        """The address with its key, checked."""
+        if self.alarm_url is None:
+            return None
+        key = None if self.alarm_key is None else read_key(self.alarm_key)
+        return Receiver(self.alarm_url, key, self.alarm_host or ())
 
 
 @dataclass(frozen=True)

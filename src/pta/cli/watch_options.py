@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 from typer import Option
 
 from pta.cli import command_of, options
-from pta.cli.alarm_options import AlarmOptions
+from pta.cli.monitor_options import AlarmOptions
 from pta.cli.output import STDOUT
 from pta.cli.video_options import VideoOptions
 from pta.door.files import read_text

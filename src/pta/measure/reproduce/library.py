@@ -156,8 +156,8 @@ class Library:
         out = self.folder / f"{name}.safetensors"
         if out not in self._stored:
             make_folder(self.folder)
-            stored = {"views": views, "raw": kept == "pixels", "patches": kept == "patches"}
-            reading = self.reading.changed(**stored, decode="pillow" if views else self.reading.decode)
+            stored: dict[str, Any] = {"views": views, "raw": kept == "pixels", "patches": kept == "patches"}
+            reading = replace(self.reading, **stored, decode="pillow" if views else self.reading.decode)
             done = extract(
                 *(images, encoder, self._classifier(images, "clip", False), out, reading),
                 about={"model": self.model_of(images.name)},
