@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from pta.door.claims import sole_writer
 from pta.door.files import write_atomically
-from pta.door.locks import claimed, sole_writer
+from pta.door.locks import claimed
 from pta.errors import FileInUse, MachineFailure, PtaError
 
 HOLD = """
 import sys
-from pta.door.locks import sole_writer
+from pta.door.claims import sole_writer
 with sole_writer(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.readline()

@@ -9,7 +9,7 @@ import torch
 from pta import Samples, ZeroShotClassifier
 from pta.data.features import FeatureFile
 from pta.data.views import confident_mean
-from pta.door.locks import sole_writer
+from pta.door.claims import sole_writer
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
 from pta.measure.reproduce.library import VIEWS, Library
 from pta.methods import adapter_class

@@ -17,8 +17,8 @@ from PIL import Image
 import pta
 from pta.cli.options import read_classes
 from pta.data.open import open_places
+from pta.door.claims import sole_writer
 from pta.door.files import load_tensors
-from pta.door.locks import sole_writer
 
 
 @pytest.fixture(scope="module")

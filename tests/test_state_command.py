@@ -14,8 +14,8 @@ from rich.console import Console
 import pta
 from pta.cli.state import state_table
 from pta.data.features import load_features
+from pta.door.claims import sole_writer
 from pta.door.files import load_tensors
-from pta.door.locks import sole_writer
 from pta.errors import InvalidParameter, PtaError, StateMismatch
 from pta.methods import Adapter, adapter_class, create_adapter, list_adapters, load_adapter
 from pta.methods.classes import add_class, anchor_from, class_prototypes, class_table

@@ -11,8 +11,9 @@ from photos import write_classes, write_photos
 from refusals import refusal
 from serving import ask, open_service
 
+from pta.door.claims import sole_writer
 from pta.door.files import write_atomically
-from pta.door.locks import claimed, sole_writer
+from pta.door.locks import claimed
 from pta.errors import PtaError
 from pta.measure.result_store import ResultStore, result_key
 from pta.run.shards import discard_shards, open_shards

@@ -12,7 +12,7 @@ from typer import Argument, Option
 from pta.cli import options
 from pta.cli.messages import say
 from pta.cli.output import print_lines, require_place, write_json
-from pta.door.locks import sole_writer
+from pta.door.claims import sole_writer
 from pta.door.plain_files import require_plain_file
 from pta.door.safe_text import printable
 from pta.errors import InvalidParameter, UserMistake

@@ -13,7 +13,7 @@ from pta.cli.monitor_options import MonitorOptions, On, Outlet
 from pta.cli.output import CommandGroup, progress, require_place, write_json
 from pta.core.labels import UNKNOWN
 from pta.data.features import FeatureFile, load_features
-from pta.door.locks import sole_writer
+from pta.door.claims import sole_writer
 from pta.errors import InvalidParameter
 from pta.measure.report.figures import require_matplotlib
 from pta.measure.report.health import draw_health, require_figure

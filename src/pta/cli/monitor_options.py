@@ -13,7 +13,7 @@ from typer import Option
 
 from pta.cli.messages import say, warn
 from pta.core.classifier import ZeroShotClassifier
-from pta.door.locks import sole_writer
+from pta.door.claims import sole_writer
 from pta.errors import InvalidParameter, MachineFailure, UnreadableFile
 from pta.methods import Adapter
 from pta.methods.state_file import read_monitor

@@ -26,8 +26,8 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.data.features import FeatureFile, load_features
 from pta.data.sources.addresses import is_remote
 from pta.data.sources.table import list_samples
+from pta.door.claims import sole_writer, sole_writers
 from pta.door.files import write_atomically
-from pta.door.locks import sole_writer, sole_writers
 from pta.door.plain_files import make_folder
 from pta.errors import InvalidParameter
 from pta.methods import Adapter, create_adapter, load_adapter, needs_model

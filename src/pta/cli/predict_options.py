@@ -19,7 +19,7 @@ from pta.cli.video_options import VideoOptions
 from pta.data.label_file import as_in_csv, labels_by_key
 from pta.data.sample_set import SampleReference
 from pta.data.sources.video import OF_FRAMES, VideoFrames
-from pta.door.locks import sole_writers
+from pta.door.claims import sole_writers
 from pta.door.patience import Unread
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
 from pta.methods import adapter_class

@@ -14,8 +14,8 @@ from pta.cli.messages import say
 from pta.cli.options import ClassTexts, NamedModel
 from pta.cli.output import CommandGroup, plain, print_lines, require_place, write_json
 from pta.data.features import load_features
+from pta.door.claims import sole_writer
 from pta.door.files import write_atomically
-from pta.door.locks import sole_writer
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.methods import Adapter, load_adapter
 from pta.methods.classes import ClassRow, add_class, anchor_from, class_table, require_new_class

@@ -14,7 +14,7 @@ from pta.cli.predict import stopping_on_interrupt
 from pta.cli.watch_options import CameraOptions, NamedCamera, WatchOptions, named_camera, read_configuration
 from pta.cli.watch_outlets import opened_outlets
 from pta.core.modality import IMAGES
-from pta.door.locks import sole_writers
+from pta.door.claims import sole_writers
 from pta.door.plain_files import make_folder
 from pta.door.video import require_pyav
 from pta.errors import InvalidParameter, MachineFailure, PtaError

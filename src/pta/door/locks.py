@@ -1,4 +1,4 @@
-"""A lock on a file: the first process holds it, and a second one is refused or waits. So a file has one writer.
+"""A lock on a file: the first process holds it, and a second one is refused or waits.
 
 The operating system releases a lock when the process that holds it ends, however that ends. A lock file lies beside a
 user's files, under a derived name. Anything else of that name is refused and stays as it is.
@@ -11,39 +11,12 @@ from pathlib import Path
 
 from filelock import lock_descriptor
 
-from pta.door.files import remove_temporary_files, require_writable
 from pta.door.plain_files import MOVE_IT_AWAY, require_plain_file
-from pta.errors import FileInUse, UnreadableFile, explaining
+from pta.errors import UnreadableFile, explaining
 
 _LONGEST = 20  # digits of a process number
 # without waiting for the other end of a pipe
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
-
-
-@contextmanager
-def sole_writer(path: str | Path, *, wait: bool = False) -> Iterator[None]:
-    """Be the only writer of a file during the block, and remove the leftovers of killed writers.
-
-    Raises:
-        FileInUse: another process writes it and `wait` is False.
-    """
-    require_writable(path)
-    target = Path(os.path.realpath(path))  # unlike Path.resolve, it accepts circular links
-    with claimed(target.with_name(f".{target.name}.lock"), wait=wait) as mine:
-        if not mine:
-            raise FileInUse(f"another process is writing {path} now; wait until it ends, or choose another file")
-        remove_temporary_files(target.parent, target.name)
-        yield
-
-
-@contextmanager
-def sole_writers(*paths: Path | None) -> Iterator[None]:
-    """The same for several files; None is ignored."""
-    with ExitStack() as stack:
-        for path in paths:
-            if path is not None:
-                stack.enter_context(sole_writer(path))
-        yield
 
 
 @contextmanager

@@ -25,8 +25,8 @@ from pta.core.modality import Modality
 from pta.core.parameters import require_count
 from pta.data.features import STORED_AS, read_about
 from pta.data.sample_set import SampleSet
+from pta.door.claims import sole_writer
 from pta.door.files import as_path, join_tensors, require_writable
-from pta.door.locks import sole_writer
 from pta.door.patience import MOST_UNREAD, Unread
 from pta.errors import InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample, UnreadSample
 from pta.models import Encoder

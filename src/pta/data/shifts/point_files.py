@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from pta.core.parameters import require_count, require_seed
 from pta.data.shifts.points import EVERY, Points, corrupt_as_published, corrupt_points, corruptible
+from pta.door.claims import sole_writer
 from pta.door.files import as_path, exists
-from pta.door.locks import sole_writer
 from pta.door.plain_files import make_folder
 from pta.door.points.cloud import FEWEST_POINTS, MOST_ROWS, Cloud
 from pta.door.points.h5 import StoredClouds, read_h5, write_h5

@@ -7,9 +7,9 @@ from pathlib import Path
 from threading import Lock
 
 from pta.data.label_file import NONE_OF_THEM, as_in_csv, read_label_file
+from pta.door.claims import sole_writer
 from pta.door.csv_rows import read_csv
 from pta.door.files import read_json, write_atomically
-from pta.door.locks import sole_writer
 from pta.door.plain_files import require_plain_file
 from pta.errors import UnreadableFile, nearest
 from pta.measure.audit.audit import VALUES, Audit, Given
