@@ -119,6 +119,33 @@ def test_a_model_with_kernels_of_its_own_is_recorded_as_it_is(encoder, compiler,
     assert (compiler.compiled, compiler.recorded, compiler.replayed) == (0, 1, replayed)
 
 
+def test_a_model_with_kernels_is_recorded_when_a_job_has_become_long_and_again_when_its_weights_move(
+    compiler, monkeypatch
+):
+    encoder = EmbeddedEncoder.load().ready("cuda" if HAS_GPU else "cpu")
+    monkeypatch.setattr(EmbeddedEncoder, "has_kernels_for", lambda encoder, batch: True)
+    program = EncoderProgram(encoder, 4)
+    given = [program(part) for part in PIXELS[:12].split(4)]
+    assert (compiler.recorded, compiler.replayed) == (1, 1)
+    kept = [weight.data for weight in encoder.parameters()]  # so that the new ones lie elsewhere
+    encoder.double().float()
+    given += [program(part) for part in PIXELS[12:].split(4)]  # the last is no full batch
+    assert_features(encoder, given)
+    assert (compiler.compiled, compiler.recorded, compiler.replayed) == (0, 2, 4)
+    assert kept
+
+
+def test_a_model_that_is_converted_to_a_precision_without_kernels_is_compiled(compiler, monkeypatch):
+    encoder = EmbeddedEncoder.load().ready("cuda" if HAS_GPU else "cpu")
+    monkeypatch.setattr(EmbeddedEncoder, "has_kernels_for", lambda encoder, batch: encoder.dtype == torch.float32)
+    program = EncoderProgram(encoder, 4, expected=22, whole=True)
+    program(PIXELS[:4])
+    assert (compiler.compiled, compiler.recorded) == (0, 1)
+    encoder.double()
+    assert_features(encoder, [program(PIXELS[:4])], PIXELS[:4])
+    assert (compiler.compiled, compiler.recorded) == (1, 2)
+
+
 def test_what_was_compiled_in_the_background_is_not_compiled_again_for_the_batches(encoder, compiler, monkeypatch):
     counter = CompileCounter()
     monkeypatch.setattr(

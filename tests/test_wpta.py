@@ -12,6 +12,8 @@ from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import clip_like_stream, cuts, streams
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.functional import normalize
 
 import pta
@@ -526,6 +528,29 @@ def test_products_in_single_precision_are_those_in_double_precision_and_the_same
     found = product(a, b)
     torch.testing.assert_close(found.double(), a.double() @ b.double(), atol=1e-3, rtol=0)
     assert torch.equal(product(a, b), found)
+
+
+def test_where_there_is_no_onednn_products_are_torchs(monkeypatch):
+    a, b = torch.randn(2, 300, 300, generator=torch.Generator().manual_seed(0))
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    monkeypatch.setattr(Tensor, "to_mkldnn", None)
+    assert torch.equal(product(a, b), a @ b)
+
+
+def test_large_products_have_the_same_bits_in_inference_mode():
+    a, b = torch.randn(2, 400, 400, generator=torch.Generator().manual_seed(0))
+    expected = product(a, b)
+    with torch.inference_mode():
+        assert torch.equal(product(a, b), expected)
+
+
+def test_products_of_tensors_without_numbers_have_none():
+    with FakeTensorMode():
+        a, b = torch.ones(300, 400), torch.ones(400, 500)
+        found = product(a, b)
+    assert isinstance(found, FakeTensor)
+    assert found.shape == (300, 500)
+    assert found.layout == torch.strided
 
 
 def test_products_up_to_the_diagonal_give_the_squares_in_a_metric_in_single_precision():

@@ -171,6 +171,7 @@ class PackagedEncoder(Encoder):
     kind: ClassVar[str]  # what its file says that it is
     file: ClassVar[str]  # what it is called in the package
     config_class: ClassVar[type[TextConfig]]
+    transformers: ClassVar[tuple[str, ...]] = ("text",)  # as its configuration calls them
     knows: ClassVar[str]  # what its training was about
     instead: ClassVar[str]  # the name of a model that knows more
 
@@ -238,15 +239,12 @@ class PackagedEncoder(Encoder):
     @classmethod
     def _require_sound(cls, config: Any, weights: int) -> None:
         """Refuse a configuration that no model with this number of weights can have, before it is built."""
-        if config.text_depth > weights:
-            raise ValueError("more layers than weights")
-        require_heads(config.text_width, config.text_heads)
-
-
-def require_heads(width: int, heads: int) -> None:
-    """Refuse heads that a width cannot be divided into."""
-    if heads < 1 or width % heads:
-        raise ValueError(f"a width of {width} cannot be divided into {heads} heads")
+        for tower in cls.transformers:
+            width, depth, heads = (getattr(config, f"{tower}_{number}") for number in ("width", "depth", "heads"))
+            if depth > weights:
+                raise ValueError("more layers than weights")
+            if heads < 1 or width % heads:
+                raise ValueError(f"a width of {width} cannot be divided into {heads} heads")
 
 
 EMBEDDED_TEMPLATES = (
@@ -312,6 +310,7 @@ class EmbeddedEncoder(PackagedEncoder, ImageEncoder):
     kind = "embedded encoder"
     file = "embedded.safetensors"
     config_class = EmbeddedConfig
+    transformers = ("text", "image")
     knows, instead = "clothing", "hf:openai/clip-vit-base-patch16"
     config: EmbeddedConfig
 
@@ -324,13 +323,6 @@ class EmbeddedEncoder(PackagedEncoder, ImageEncoder):
         self.image = PatchTransformer(config)
         self.image_projection = nn.Linear(config.image_width, config.dim, bias=False)
         self._build_text_tower(config)
-
-    @classmethod
-    def _require_sound(cls, config: EmbeddedConfig, weights: int) -> None:
-        super()._require_sound(config, weights)
-        if config.image_depth > weights:
-            raise ValueError("more layers than weights")
-        require_heads(config.image_width, config.image_heads)
 
     def features(self, pixels: Tensor) -> Tensor:
         return normalize(self.image_projection(self.image(pixels)[:, 0]), dim=-1)
