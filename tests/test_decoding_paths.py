@@ -84,7 +84,7 @@ def test_files_are_prepared_in_another_process_as_here(encoder, photos, by_gpu, 
     )
     elsewhere = pickle.loads(pickle.dumps(prepare))
     for item in enumerate(find_samples([photos])):
-        outcomes = [feed._outcome(one, item) for one in (prepare, elsewhere)]
+        outcomes = [feed._prepare_all(one, [item]) for one in (prepare, elsewhere)]
         assert str(outcomes[0]) == str(outcomes[1])
 
 
