@@ -22,7 +22,7 @@ from torch.nn.functional import normalize
 
 from pta import Adapter, ZeroShotClassifier, create_adapter
 from pta.data.shifts.points import EVERY, corrupt_points
-from pta.door.points.groups import farthest_points, nearest_points, squared_distances
+from pta.door.points.groups import farthest_points, nearest_points
 from pta.measure.provenance import hardware
 from pta.models.clouds.ulip import GROUP_SIZE, GROUPS, UlipEncoder
 
@@ -67,6 +67,12 @@ def released_loop(cloud: Tensor) -> Tensor:
         nearest[closer] = distance[closer]
         farthest = torch.max(nearest, -1)[1]
     return chosen
+
+
+def squared_distances(clouds: Tensor, centres: Tensor) -> Tensor:
+    """Of every centre to every point, as −2ab + a² + b²."""
+    distances = torch.bmm(centres, clouds.mT).mul_(-2)
+    return distances.add_(centres.square().sum(-1)[..., None]).add_(clouds.square().sum(-1)[:, None])
 
 
 def classifier_for(features: Tensor) -> ZeroShotClassifier:
