@@ -11,7 +11,6 @@ from pathlib import Path
 
 from filelock import lock_descriptor
 
-from pta.door.files import remove_temporary_files, require_writable
 from pta.door.plain_files import MOVE_IT_AWAY, require_plain_file
 from pta.errors import FileInUse, UnreadableFile, explaining
 
@@ -27,6 +26,8 @@ def sole_writer(path: str | Path, *, wait: bool = False) -> Iterator[None]:
     Raises:
         FileInUse: another process writes it and `wait` is False.
     """
+    from pta.door.files import remove_temporary_files, require_writable  # not before: a journal is locked without torch
+
     require_writable(path)
     target = Path(os.path.realpath(path))  # unlike Path.resolve, it accepts circular links
     with claimed(target.with_name(f".{target.name}.lock"), wait=wait) as mine:
