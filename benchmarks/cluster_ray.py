@@ -58,7 +58,7 @@ def feature_folder(place: Path, classifier: ZeroShotClassifier, features: Tensor
         }
         about = {"kind": "features", "run": run.id, "failed": [], "class_names": list(classifier.class_names)}
         run.out.write(block_name(rows), packed_in_order(tensors, {"about": json.dumps(about)}))
-    run.finish({"blocks": [[rows.start, rows.stop] for rows in blocks], "failed": []})
+    run.finish({"failed": []}, blocks)
     found = FeatureFolder.find(str(place))
     assert found is not None
     return found

@@ -113,7 +113,9 @@ def test_the_interval_of_the_gain_is_that_of_the_mean_over_five_orders(result):
     assert (low, high) == pytest.approx(tuple(np.quantile(means, [0.025, 0.975])), abs=0.3)
 
 
-def test_the_time_of_a_sample_is_the_median_over_the_orders_and_stands_beside_the_encoders(result):
+def test_the_time_of_a_sample_is_the_median_over_the_orders_and_stands_beside_the_encoders(
+    result, pta, tmp_path, monkeypatch
+):
     times = {"clip": iter((5, 1, 2, 9)), "pta": iter((30, 10, 20, 90))}
     reordered = [replace(run, seconds=next(times[run.method])) for run in result.reordered]
     median = [
@@ -123,11 +125,11 @@ def test_the_time_of_a_sample_is_the_median_over_the_orders_and_stands_beside_th
     assert median == [3, 30]
     timed = replace(untimed(result), pta=replace(result.pta, seconds=30), encoder_microseconds=1234.5)
     assert timed.summary()["methods"][1]["microseconds_per_sample"] == pytest.approx(30e6 / LIMIT)
-    screen = io.StringIO()
-    command.Console(file=screen, width=100).print(command._table(timed))
-    assert "µs per sample" in screen.getvalue()
-    assert "120,000 " in screen.getvalue()
-    assert "The encoder takes 1,234 µs per image" in command._speed(timed)
+    monkeypatch.setattr(command, "run_demo", lambda *args, **kwargs: timed)
+    printed = pta("demo", "--report", tmp_path / "r.html").stdout
+    assert "µs per sample" in printed
+    assert "120,000 " in printed
+    assert "The encoder takes 1,234 µs per image" in printed
     assert {"120,000", "1,234"} <= set(visible_text(render_report(timed)).split())
 
 

@@ -131,6 +131,14 @@ def test_an_operation_whose_answer_is_lost_is_not_done_twice(client, samples):
     client.operate("default", "undo")
 
 
+def test_the_name_of_a_stream_does_not_make_its_operations_repeatable(client):
+    client.create("infer")
+    broken = client._connection = Broken(client._connection, losses=1)
+    with pytest.raises(MachineFailure, match="reset by peer"):
+        client.delete("infer")
+    assert broken.sent == 1
+
+
 def test_a_full_queue_is_waited_for(client, samples, monkeypatch, server):
     waited = []
     monkeypatch.setattr("pta.serve.client.time.sleep", waited.append)

@@ -299,6 +299,22 @@ def test_a_body_that_is_announced_too_large_is_not_read(server):
     assert raw_exchange(server, refused).startswith("HTTP/1.1 401")
 
 
+def test_a_body_above_the_limit_of_its_endpoint_is_not_read_whatever_the_stream_is_called(pets, tmp_path):
+    whole, operation, labels = 32 * 2**20, 2**18, 2**20
+    limits = {("POST", INFER): whole, ("POST", "/login"): 4096}
+    for name in ("infer", "import", "label", "default"):
+        of_operations = {(one.method, one.path.format(name=name)): operation for one in OPERATIONS.values()}
+        limits |= {**of_operations, ("PUT", f"/streams/{name}"): operation, ("GET", f"/streams/{name}"): operation}
+        limits |= {("POST", f"/streams/{name}/import"): whole, ("POST", f"/streams/{name}/label"): labels}
+    with serving(pets, tmp_path / "state") as server:
+        for (method, path), most in limits.items():
+            announced = server.head(f"Content-Length: {most + 1}", method=method, path=path)
+            answer = raw_exchange(server, announced)
+            assert answer.startswith("HTTP/1.1 413"), (method, path)
+            assert f"the body has {most + 1:,} bytes" in answer
+            assert f"{most:,}" in answer
+
+
 @pytest.mark.usefixtures("unchanged")
 def test_a_body_in_chunks_is_read_up_to_the_limit(server):
     chunks = [b"1000\r\n" + b" " * 4096 + b"\r\n"] * (LARGEST // 4096 + 1)

@@ -142,7 +142,7 @@ class Client(AbstractContextManager["Client"]):
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> tuple[bytes, int | None]:
         """The body of an answer and the length of its JSON; an error is raised as `Refused`."""
-        repeatable = method == "GET" or path.endswith("/infer")  # an operation could be done twice
+        repeatable = method == "GET" or path.startswith("/v2/")  # an operation could be done twice
         if not repeatable:
             self.close()  # the service may have ended an idle connection, which is found out too late
         tries = 0

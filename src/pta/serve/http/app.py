@@ -14,6 +14,7 @@ from starlette.responses import Response
 from pta import __version__
 from pta.errors import shown
 from pta.serve.http import protocol
+from pta.serve.http.body import LABELS, OPERATION
 from pta.serve.http.events import Events
 from pta.serve.http.gate import Endpoint, Gate, Json
 from pta.serve.http.monitoring import Metrics
@@ -95,7 +96,7 @@ def _protocol(service: Service, metrics: Metrics) -> list[Endpoint]:
         endpoints += [
             Endpoint("GET", model, Json(protocol.metadata(shape)), "Inputs and outputs"),
             Endpoint("GET", f"{model}/ready", require_ready, asks_whether),
-            Endpoint("POST", f"{model}/infer", infer, "Classify and learn", "infer"),
+            Endpoint("POST", f"{model}/infer", infer, "Classify and learn", "infer", limit=None),
         ]
     return endpoints
 
@@ -111,7 +112,8 @@ def _streams(service: Service, events: Events) -> list[Endpoint]:
             argument = protocol.read_arguments(operation, request.scope["pta.body"])
             return service.operate(name, operation.name, dry_run=_FLAGS[given.lower()], **argument)
 
-        return Endpoint(operation.method, operation.path, operate, operation.summary, "operation")
+        limit = None if operation.takes_file else LABELS if operation.takes_labels else OPERATION
+        return Endpoint(operation.method, operation.path, operate, operation.summary, "operation", limit)
 
     def export(_: Request, name: str) -> Response:
         file = {"content-disposition": f'attachment; filename="{name}.safetensors"'}

@@ -17,18 +17,15 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from pta.errors import FileInUse, MachineFailure, UserMistake
-from pta.serve.http.body import LABELS, OPERATION, WITHOUT_TOKEN, Bodies, Body, ClientLeft, Limit
+from pta.serve.http.body import OPERATION, WITHOUT_TOKEN, Bodies, Body, ClientLeft, Limit
 from pta.serve.http.connections import Connections
 from pta.serve.http.monitoring import AccessLog, Metrics
 from pta.serve.http.security import HEADERS, Guard, HttpSettings
 from pta.serve.open_files import is_out_of_files
-from pta.serve.operations import OPERATIONS
 from pta.serve.requests import Refused
 
 _CLOSE = (b"connection", b"close")
 _is_asynchronous = cache(iscoroutinefunction)
-_LARGE_ROUTES = ("/infer", *(f"/{operation.name}" for operation in OPERATIONS.values() if operation.takes_file))
-_OPERATIONS_WITH_LABELS = tuple(f"/{operation.name}" for operation in OPERATIONS.values() if operation.takes_labels)
 _CLIENT_LEFT = 499  # as nginx logs it; nobody receives it
 
 
@@ -49,6 +46,7 @@ class Endpoint(NamedTuple):
     answer: Response | Callable[[Request, str], Any]  # always the same, or a function of the request and that name
     summary: str = ""  # without one, the document does not have it
     described: str = "value"  # how, in `openapi.json`
+    limit: Limit | None = OPERATION  # of the body of a request; None: only that of all
 
 
 class Gate:
@@ -101,8 +99,9 @@ class Gate:
                 raise Refused(
                     f"{method} {path}: Method Not Allowed; it takes {' or '.join(self.endpoints[route])}", 405
                 )
-            scope["pta.body"] = await body.read(_limit(path) if has_token else WITHOUT_TOKEN)
-            response = await _answered(self.endpoints[route][method], Request(scope, receive), name)
+            endpoint = self.endpoints[route][method]
+            scope["pta.body"] = await body.read(endpoint.limit if has_token else WITHOUT_TOKEN)
+            response = await _answered(endpoint, Request(scope, receive), name)
             await response(scope, receive, answer)
         except ClientLeft:
             status = _CLIENT_LEFT
@@ -120,13 +119,6 @@ class Gate:
             seconds = perf_counter() - started
             self._metrics.request(route, status, seconds)
             self._log.request(number, method, path, scope.get("pta.stream"), status, seconds)
-
-
-def _limit(path: str) -> Limit | None:
-    """Of the body of a request, if it is less than that of all."""
-    if path.endswith(_LARGE_ROUTES):
-        return None
-    return LABELS if path.endswith(_OPERATIONS_WITH_LABELS) else OPERATION
 
 
 def _pattern(path: str) -> tuple[str, str]:

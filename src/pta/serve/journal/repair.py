@@ -33,10 +33,8 @@ def repair_journal(path: Path) -> None:
         streams = schema.stored_and_newest_streams
         has_damage = _finds(damage(old))
         has_lost = has_lost or _finds(broken_links(old)) or _finds(witnesses.lost(newest for _, newest in streams(old)))
-        if has_damage and not has_lost:
-            has_lost = _finds(
-                newest for stored, newest in streams(old) if newest != stored
-            )  # whose last numbers may be cut
+        newer = (newest for stored, newest in streams(old) if newest != stored)  # whose last numbers may be cut
+        has_lost = has_lost or (has_damage and _finds(newer))
     if not (has_damage or has_lost):
         return
     try:
