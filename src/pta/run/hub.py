@@ -7,10 +7,10 @@ come from it.
 
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import torch
 from huggingface_hub import HfApi, ModelHubMixin, hf_hub_download
@@ -22,10 +22,9 @@ from pta.data.prompts import clean_name
 from pta.door.files import as_path, is_path, load_tensors, unpack_tensors, write_atomically
 from pta.door.weights.hub import SECONDS, MissingFiles, asking_hub, in_one_line
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, explaining, naming, nearest, shown
-from pta.methods import Origin, adapter_class
+from pta.methods import Adapter, Origin, adapter_class
 from pta.methods.state_file import load_state
 from pta.models import Encoder
-from pta.run.classifier import Classifier
 from pta.run.hub_card import card
 from pta.run.hub_config import HubConfig, require_model_of_the_hub
 
@@ -39,10 +38,26 @@ class DifferentModel(UserWarning):
     """The model has the texts' features that the state was learned with, but is not exactly the same."""
 
 
+class Shared(Protocol):
+    """What of a classifier goes to the hub and comes back: `pta.Classifier` has it."""
+
+    encoder: Encoder
+    adapter: Adapter
+    model_name: str | None
+    templates: Sequence[str]
+    descriptions: Mapping[str, Sequence[str]] | None
+    origin: str | None
+
+    @property
+    def classes(self) -> Sequence[str]: ...
+
+    def load(self, path: Path) -> object: ...
+
+
 class HubModel(ModelHubMixin):  # type: ignore[misc]  # huggingface_hub is optional and has no types here
     """A classifier with the interface of the mixin."""
 
-    def __init__(self, classifier: Classifier, repository: str = "OWNER/NAME") -> None:
+    def __init__(self, classifier: Shared, repository: str = "OWNER/NAME") -> None:
         self.classifier, self.repository = classifier, repository
 
     # -- from the hub -------------------------------------------------------------------------------------------------
@@ -52,7 +67,7 @@ class HubModel(ModelHubMixin):  # type: ignore[misc]  # huggingface_hub is optio
         cls,
         name: str | Path,
         *,
-        kind: type[Classifier],
+        kind: Callable[..., Shared],
         model: str | Encoder | None,
         options: Mapping[str, Any],
         **where: Any,
