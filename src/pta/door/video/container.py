@@ -12,7 +12,7 @@ from typing import Any
 import av
 import numpy as np
 
-from pta.door.video.process import Output
+from pta.door.video.output import Output
 from pta.door.video.rtsp_gate import RtspGate
 from pta.door.video.wire import Picture
 from pta.errors import MachineFailure, UnreadableFile

@@ -17,7 +17,7 @@ import numpy as np
 
 from pta.door.video.address import PORTS
 from pta.door.video.login import ASKED, REFUSED, Login
-from pta.door.video.process import Output
+from pta.door.video.output import Output
 from pta.door.video.wire import Picture
 from pta.errors import MachineFailure, UnreadableFile, first_line
 
