@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,10 @@ from numpy.typing import NDArray
 
 from pta.cluster.blocks.block import USUAL_SIZE, in_blocks
 from pta.cluster.ray.storage import Folder
-from pta.data.sample_set import SampleReference
-from pta.data.sources.addresses import reference, stamp_of
+from pta.data.sample_set import SampleFile, SampleReference, TarMember
+from pta.data.sources.addresses import RemoteSample, is_remote, stamp_of
 from pta.data.sources.class_index import number_labels
-from pta.data.sources.parquet import RowGroups
+from pta.data.sources.parquet import ParquetCell, RowGroups
 from pta.door.patience import USUAL_PATIENCE, reading
 from pta.errors import InvalidParameter, InvalidSamples, UnreadSample
 
@@ -286,7 +287,7 @@ class BlockReader:
             table, classes = self._listed(block, rows), self.groups.classes
             labels = None if classes is None else np.array([classes[one] for one in table["label"].to_pylist()])
         columns = [table[name].to_pylist() for name in ("key", "place", "offset", "size", "row")]
-        samples = [reference(*one) for one in zip(*columns, strict=True)]
+        samples = [_reference(*one) for one in zip(*columns, strict=True)]
         held = table.filter(table["offset"].is_valid())  # in archives
         stamps = dict(zip(held["place"].to_pylist(), held["stamp"].to_pylist(), strict=True))
         if self.groups is not None:
@@ -304,3 +305,14 @@ class BlockReader:
         if (table := self.folder.parquet(name, lambda file: file.read_row_group(block))) is None:
             raise UnreadSample(f"{self.folder.path(name)} cannot be read: it is damaged or not there")
         return table
+
+
+def _reference(key: str, place: str, offset: int | None, size: int | None, row: int | None) -> SampleReference:
+    """A listed sample, to be read on demand; `row` is of a parquet file that holds it, in the row group `offset`."""
+    if row is not None and offset is not None:
+        return ParquetCell(place, key, offset, row)
+    if is_remote(place):
+        return RemoteSample(place, key, offset, size)
+    if offset is not None and size is not None:
+        return TarMember(Path(place), key, offset, size)
+    return SampleFile(Path(place), key)

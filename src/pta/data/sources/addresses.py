@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from pta.core.limits import USUAL_LIMITS
-from pta.data.sample_set import SampleFile, SampleReference, TarMember
 from pta.data.sources.entries import matches
 from pta.door.files import exists, read_text, require_short, understanding
 from pta.door.patience import USUAL_PATIENCE, is_absent, reading, require_whole, said_by
@@ -264,16 +263,3 @@ class RemoteSample:
             content: bytes = system.cat_file(path, start=start, end=start + size)
         require_whole(self.key, len(content), size)
         return content
-
-
-def reference(key: str, place: str, offset: int | None, size: int | None, row: int | None) -> SampleReference:
-    """A listed sample, to be read on demand; `row` is of a parquet file that holds it, in the row group `offset`."""
-    if row is not None and offset is not None:
-        from pta.data.sources.parquet import ParquetCell  # needs an extra
-
-        return ParquetCell(place, key, offset, row)
-    if is_remote(place):
-        return RemoteSample(place, key, offset, size)
-    if offset is not None and size is not None:
-        return TarMember(Path(place), key, offset, size)
-    return SampleFile(Path(place), key)
