@@ -100,11 +100,14 @@ class Transformer(nn.Module):
 
     def has_kernels_for(self, rows: int, dtype: torch.dtype) -> bool:
         """Whether kernels for many rows are used for so many, in this precision."""
-        if not (self.has_kernels and self._is_aligned and dtype in _HALF):
+        if not self._has_kernels_in(dtype):
             return False
         from pta.engines.gpu.triton_transformer import FEWEST_ROWS
 
         return rows >= FEWEST_ROWS
+
+    def _has_kernels_in(self, dtype: torch.dtype) -> bool:
+        return self.has_kernels and self._is_aligned and dtype in _HALF
 
     def forward(self, x: Tensor, *, causal: bool) -> Tensor:
         """N×L×width to the same shape."""
@@ -114,8 +117,7 @@ class Transformer(nn.Module):
 
     def first(self, x: Tensor) -> Tensor:
         """The first row of what `forward` gives, not causal, N×width; the last block leaves the other rows out."""
-        on_gpu = self.has_kernels and self._is_aligned and x.is_cuda
-        if on_gpu and x.dtype in _HALF and not torch.is_grad_enabled():
+        if self._has_kernels_in(x.dtype) and x.is_cuda and not torch.is_grad_enabled():
             from pta.engines.gpu.triton_few_tokens import MOST_ROWS, class_tokens_of_few
             from pta.engines.gpu.triton_transformer import FEWEST_ROWS, class_tokens
 

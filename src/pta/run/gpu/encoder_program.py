@@ -104,9 +104,9 @@ class EncoderProgram:
 
     Args:
         expected: how many samples will come, if it is known; of at least `COMPILED_FROM`, compiling begins at once, and
-            otherwise after so many.
-        whole: compile before the first batch, so that all features are made by one program; a failure is an error.
-        optimise: if False, the encoder is never compiled.
+            otherwise after so many. A model with kernels of its own is recorded as it is.
+        whole: record before the first batch, so that all features are made by one program; a failure is an error.
+        optimise: if False, the encoder is neither compiled nor recorded.
     """
 
     def __init__(
@@ -134,24 +134,26 @@ class EncoderProgram:
             return torch.cat([self._replay(part) for part in torch.split(raw, self._batch)])
 
     def _advance(self, raw: Tensor) -> None:
-        """Record the model if it is due, with a compiler's code where the model has no kernels of its own."""
-        if not (are_many(self.expected) or self._done >= COMPILED_FROM):
+        """Record the model if it is due."""
+        if not (are_many(self.expected) or are_many(self._done)):
             return
         if not len(self._raw):
             self._raw = torch.zeros((self._batch, *raw.shape[1:]), dtype=raw.dtype, device=self.encoder.device)
-        encode: Callable[[Tensor], Tensor] = self.encoder.encode_unchecked
-        if self.encoder.has_kernels_for(self._batch):
-            if not (self._whole or self._done):  # the first answers do not wait for the recording
-                return
-        else:
-            if self._compiling is None:
-                self._compiling = _Compiling(self.encoder, self._raw)
-            if not self._whole and self._compiling.thread.is_alive():
-                return
-            encode = self._compiling.wait(must_succeed=self._whole)
-        with ON_DEVICE:
-            self._recording = Recording(lambda: (encode(self._raw),), (), self._stream)
-            self._weights = _place(self.encoder)
+        encode = self._code()
+        if encode is not None:
+            with ON_DEVICE:
+                self._recording = Recording(lambda: (encode(self._raw),), (), self._stream)
+                self._weights = _place(self.encoder)
+
+    def _code(self) -> Callable[[Tensor], Tensor] | None:
+        """What is recorded: the model as it is if it has kernels of its own, otherwise compiled; None: not yet."""
+        if self.encoder.has_kernels_for(self._batch):  # the first answers do not wait for the recording
+            return self.encoder.encode_unchecked if self._whole or self._done else None
+        if self._compiling is None:
+            self._compiling = _Compiling(self.encoder, self._raw)
+        if not self._whole and self._compiling.thread.is_alive():
+            return None
+        return self._compiling.wait(must_succeed=self._whole)
 
     def _replay(self, raw: Tensor) -> Tensor:
         assert self._recording is not None
