@@ -264,7 +264,7 @@ class PredictOptions:
                 "use pta extract and pta eval --predictions"
             )
         reading = self.samples.reading(self.samples.processes)
-        return reading.for_needs(method.needs_with(parameters), Views(self.views, "crops", seed=None))
+        return reading.for_needs(method.needs_with(parameters), Views.crops(self.views))
 
     def columns(self, source: object) -> list[str]:
         """The columns that rows have because samples are frames; refused if a state does not fit to them."""

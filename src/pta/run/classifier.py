@@ -276,7 +276,7 @@ class Classifier(OnHub):
             require_number("reject_holds", reject_holds, 0.0, 1.0)
         self.reject_holds = reject_holds
         self.raw_probability, self.reject_below, self.shadow = raw_probability, reject_below, shadow
-        self.views, self._limits, self._decode = Views(views, "crops", seed=None), limits, decode
+        self.views, self._limits, self._decode = Views.crops(views), limits, decode
         self._optimise = compiled
         self._programs: dict[int, EncoderProgram] = {}
         self._opened: tuple[frozenset[str], Reading, Decoding] | None = None

@@ -59,6 +59,11 @@ class Views:
         if self.seed is not None:
             require_seed(self.seed)
 
+    @classmethod
+    def crops(cls, count: int) -> "Views":
+        """How the views of a stream are drawn: an image's depend on its content alone."""
+        return cls(count, "crops", seed=None)
+
     def of(self, picture: Image.Image, number: int, preprocess: Preprocessing) -> NDArray[np.float32]:
         """The normalised pixels of the views of an image, count×channels×size×size."""
         seed = (zlib.crc32(picture.tobytes()),) if self.seed is None else (self.seed, number)
